@@ -1,0 +1,134 @@
+"""Checking and applying the decision of an external scheduler.
+
+A decision is checked whole before anything moves; what breaks a rule is named by slot. Placing may
+still fail for fragmentation: the caller keeps a copy of the record to restore.
+"""
+
+from __future__ import annotations
+
+from envs.jit import jit
+from envs.layout import FREE
+from envs.placement import WHOLE, allowed, place, release, take_on_node, touch
+
+# Why a decision is refused; DECISION_RULES says it in words.
+ACCEPTED, NO_JOB, NOT_REQUEST, PINNED, ROW_SUM, MIXED_TYPES, WRONG_TYPE, NODE_FULL, TOO_MANY, FRAGMENTED = range(10)
+DECISION_RULES = (
+    "accepted",
+    "the slot holds no job",
+    "a rigid job gets all the GPUs it requests or none",
+    "the job must not be preempted",
+    "the placement's row does not add up to the job's GPUs",
+    "the placement mixes GPU types",
+    "the placement uses a GPU type that the job may not run on",
+    "the placement puts more on a node than it has",
+    "more GPUs are given out than the cluster has",
+    "no free devices satisfy the placement rule (the cluster is fragmented)",
+)
+
+
+@jit
+def check_counts(s, gpus):
+    """Check GPU counts (J,) alone; (rule, slot)."""
+    total = 0
+    for j in range(s.num_slots):
+        if gpus[j] == 0:
+            if s.phase[j] != FREE and s.pinned[j] and s.gpus[j] > 0:
+                return PINNED, j
+            continue
+        if s.phase[j] == FREE:
+            return NO_JOB, j
+        if gpus[j] != s.request[j]:
+            return NOT_REQUEST, j
+        total += s.request[j] * s.share[j]
+        if total > WHOLE * s.num_gpus:
+            return TOO_MANY, j
+    return ACCEPTED, -1
+
+
+@jit
+def check_row(s, gpus, placement, j):
+    """Check one job's row of a placement (J, N); the rule broken, or ACCEPTED."""
+    total, node_type = 0, -1
+    for n in range(s.num_nodes):
+        if placement[j, n] == 0:
+            continue
+        total += placement[j, n]
+        if node_type >= 0 and s.node_type[n] != node_type:
+            return MIXED_TYPES
+        node_type = s.node_type[n]
+        if not allowed(s, j, node_type):
+            return WRONG_TYPE
+        if placement[j, n] < 0 or placement[j, n] > s.node_gpus[n]:
+            return NODE_FULL
+    return ACCEPTED if total == gpus[j] else ROW_SUM
+
+
+@jit
+def check_placement(s, gpus, placement):
+    """Check placements (J, N) of whole devices; (rule, slot). Fractions are placed by the simulator."""
+    for j in range(s.num_slots):
+        if gpus[j] > 0 and s.share[j] == WHOLE:
+            rule = check_row(s, gpus, placement, j)
+            if rule != ACCEPTED:
+                return rule, j
+    for n in range(s.num_nodes):
+        used, last = 0, -1
+        for j in range(s.num_slots):
+            if gpus[j] > 0 and s.share[j] == WHOLE and placement[j, n] > 0:
+                used += placement[j, n]
+                last = j
+        if used > s.node_gpus[n]:
+            return NODE_FULL, last
+    return ACCEPTED, -1
+
+
+@jit
+def same_nodes(s, placement, j):
+    """Whether slot ``j`` already holds exactly its row of the placement."""
+    for n in range(s.num_nodes):
+        held = 0
+        g = s.first_gpu[j]
+        while g >= 0:
+            held += s.gpu_node[g] == n
+            g = s.gpu_next[g]
+        if held != placement[j, n]:
+            return False
+    return True
+
+
+@jit
+def apply_counts(s, gpus, by_size, log):
+    """Stop jobs given 0 GPUs, then place new ones in the order ``by_size``; (rule, slot)."""
+    for j in range(s.num_slots):
+        if s.phase[j] != FREE and gpus[j] == 0 and s.gpus[j] > 0:
+            release(s, j, log)
+    for i in range(by_size.shape[0]):
+        j = by_size[i]
+        if gpus[j] > 0 and s.gpus[j] == 0 and not place(s, j, s.placement_rule):
+            return FRAGMENTED, j
+    return ACCEPTED, -1
+
+
+@jit
+def apply_placement(s, gpus, placement, log):
+    """Move every job to its row of the placement; (rule, slot)."""
+    for j in range(s.num_slots):
+        if s.phase[j] == FREE or s.gpus[j] == 0:
+            continue
+        whole = s.share[j] == WHOLE
+        if gpus[j] == 0 or (whole and not same_nodes(s, placement, j)):
+            release(s, j, log)
+    for j in range(s.num_slots):
+        if gpus[j] == 0 or s.gpus[j] > 0:
+            continue
+        if s.share[j] < WHOLE:
+            if not place(s, j, s.placement_rule):
+                return FRAGMENTED, j
+            continue
+        touch(s, j)
+        for n in range(s.num_nodes):
+            if placement[j, n] > s.node_free[n]:
+                return FRAGMENTED, j
+            if placement[j, n] > 0:
+                take_on_node(s, j, n, placement[j, n])
+    return ACCEPTED, -1

@@ -1,0 +1,307 @@
+"""How one cluster moves from event to event: docs/design/001-core.md, sections 1, 2 and 6.
+
+Progress is stored as (work done at an anchor, anchor, finish) and rewritten only when a job's
+holding changes, so results do not depend on how the clock is advanced.
+"""
+
+from __future__ import annotations
+
+import math
+
+from envs.commit import insert_waiting, set_level_time, settle_hold
+from envs.jit import jit
+from envs.layout import COMPLETED, FREE, LOG_FULL, OK, REJECTED, SLOTS_FULL, STALLED, WAITING
+from envs.placement import fits_empty, release
+
+# What advance() returns.
+REACHED, PASS_DUE, FINISHED, STOPPED = 0, 1, 2, 3
+
+
+@jit
+def start_window(s, lo, hi, origin):
+    """Empty the cluster and set the clock to 0 before rows ``lo`` .. ``hi - 1`` of the job table."""
+    s.now = s.last_event = s.jct_integral = s.sum_jct = 0.0
+    s.status = s.rounds = s.num_events = s.num_passes = s.pass_index = s.dirty = s.log_len = 0
+    s.job_lo, s.job_hi, s.next_job, s.next_admit, s.origin = lo, hi, lo, lo, origin
+    s.num_unfinished = s.num_completed = s.num_rejected = 0
+    s.num_running = s.num_waiting = s.num_touched = 0
+    s.next_finish = math.inf
+    s.num_free_slots = s.num_slots
+    for j in range(s.num_slots):
+        s.free_slots[j] = s.num_slots - 1 - j  # a stack: slot 0 is taken first
+        s.phase[j], s.job_id[j], s.first_gpu[j], s.gpus[j], s.touched[j] = FREE, -1, -1, 0, 0
+    for g in range(s.num_gpus):
+        s.gpu_holder[g], s.gpu_next[g], s.gpu_free_milli[g] = -1, -1, 1000
+    for n in range(s.num_nodes):
+        s.node_free[n] = s.node_gpus[n]
+    for t in range(s.num_types):
+        s.type_free[t] = s.type_gpus[t]
+
+
+# --- arrivals ---
+
+
+@jit
+def clear_slot(s, j, arrival):
+    """Set the history of slot ``j`` to that of a job that arrives now."""
+    s.arrival[j] = s.waiting_since[j] = s.enter_time[j] = s.held_since[j] = s.start_time[j] = arrival
+    s.extra_work[j] = s.done[j] = s.service[j] = s.paused_gpu_s[j] = s.queueing_delay[j] = 0.0
+    s.level_service[j] = s.level_wait[j] = 0.0
+    s.finish[j] = s.anchor[j] = s.level_time[j] = math.inf
+    s.first_start[j] = math.nan
+    s.num_starts[j] = s.num_rescales[j] = s.num_preemptions[j] = s.level[j] = s.level_started[j] = 0
+    s.gpus[j] = s.node_hash[j] = s.num_nodes_held[j] = s.held_gpus[j] = s.held_hash[j] = 0
+    s.first_gpu[j] = -1
+
+
+@jit
+def admit(s, jobs, results, row):
+    """Give row ``row`` of the job table a slot, or reject it if it can never run."""
+    j = s.free_slots[s.num_free_slots - 1]
+    job = jobs[row]
+    s.request[j], s.share[j], s.gpu_type[j], s.pinned[j] = job.num_gpus, job.share_milli, job.gpu_type, job.pinned
+    if not fits_empty(s, j, s.placement_rule):
+        s.num_rejected += 1
+        s.num_unfinished -= 1
+        results[row - s.job_lo].status = REJECTED
+        return
+    s.num_free_slots -= 1
+    s.job_id[j] = row - s.job_lo
+    s.demand[j] = job.num_gpus * job.share_milli / 1000.0
+    s.estimate[j], s.work[j] = job.estimate, job.work
+    clear_slot(s, j, job.arrival - s.origin)
+    s.phase[j] = WAITING
+    insert_waiting(s, j)
+
+
+@jit
+def admit_due(s, jobs, results):
+    """Let everything arrive that is due; whether something did. Stops with SLOTS_FULL for want of a slot."""
+    happened = False
+    while s.next_job < s.job_hi and jobs[s.next_job].arrival - s.origin <= s.now:
+        if s.num_free_slots == 0 and not s.backlog_allowed:
+            s.status = SLOTS_FULL
+            return happened
+        s.next_job += 1
+        s.num_unfinished += 1
+        happened = True
+        if not s.backlog_allowed:
+            s.next_admit += 1
+            admit(s, jobs, results, s.next_job - 1)
+    while s.next_admit < s.next_job and s.num_free_slots > 0:
+        s.next_admit += 1
+        admit(s, jobs, results, s.next_admit - 1)
+        happened = True
+    return happened
+
+
+# --- completions ---
+
+
+@jit
+def complete(s, j, results, log):
+    """Finish slot ``j``, write its result row, free its devices and the slot."""
+    settle_hold(s, j)
+    release(s, j, log)
+    row = results[s.job_id[j]]
+    row.first_start = s.first_start[j]
+    row.finish = s.finish[j]
+    row.queueing_delay = s.queueing_delay[j]
+    row.service = s.service[j]
+    row.paused_gpu_s = s.paused_gpu_s[j]
+    row.num_rescales = s.num_rescales[j]
+    row.num_preemptions = s.num_preemptions[j]
+    row.status = COMPLETED
+    s.sum_jct += s.finish[j] - s.arrival[j]
+    s.num_completed += 1
+    s.num_unfinished -= 1
+    s.phase[j], s.job_id[j], s.touched[j] = FREE, -1, 0
+    s.num_touched = 0  # completions happen between passes: only this slot is listed
+    s.free_slots[s.num_free_slots] = j
+    s.num_free_slots += 1
+
+
+@jit
+def complete_due(s, results, log):
+    """Finish every running job whose time has come; whether there was one."""
+    if s.next_finish > s.now:
+        return False
+    count, soonest = 0, math.inf
+    for i in range(s.num_running):
+        j = s.running[i]
+        if s.finish[j] <= s.now:
+            complete(s, j, results, log)
+        else:
+            soonest = min(soonest, s.finish[j])
+            s.running[count] = j
+            count += 1
+    s.num_running, s.next_finish = count, soonest
+    return True
+
+
+# --- levels and promotions ---
+
+
+@jit
+def cross_levels(s):
+    """Bring the levels of running jobs up to date; whether one rose."""
+    happened = False
+    for i in range(s.num_running):
+        j = s.running[i]
+        while s.level_time[j] <= s.now:
+            s.level[j] += 1
+            set_level_time(s, j, s.level_time[j], s.limits[s.level[j] - 1])
+            happened = True
+    return happened
+
+
+@jit
+def promotion_time(s, j):
+    """When waiting slot ``j`` returns to level 0; inf: not by waiting."""
+    if s.level[j] == 0:
+        return math.inf
+    return s.waiting_since[j] + (s.promote * (s.level_service[j] / s.demand[j]) - s.level_wait[j])
+
+
+@jit
+def promote(s, i):
+    """Return the job at place ``i`` of the waiting list to level 0."""
+    j = s.waiting[i]
+    s.level[j] = s.level_started[j] = 0
+    s.level_service[j] = s.level_wait[j] = 0.0
+    s.queueing_delay[j] += s.now - s.waiting_since[j]
+    s.waiting_since[j] = s.enter_time[j] = s.now
+    for m in range(i, s.num_waiting - 1):
+        s.waiting[m] = s.waiting[m + 1]
+    s.num_waiting -= 1
+    insert_waiting(s, j)
+
+
+@jit
+def promote_due(s):
+    """Return starved jobs to level 0; whether there was one."""
+    happened = False
+    i = 0
+    while i < s.num_waiting:
+        if promotion_time(s, s.waiting[i]) <= s.now:
+            promote(s, i)
+            happened = True
+            i = 0
+        else:
+            i += 1
+    return happened
+
+
+# --- the clock ---
+
+
+@jit
+def next_multiple(now, step):
+    """The first multiple of ``step`` after ``now``."""
+    index = math.floor(now / step)
+    while index * step <= now:
+        index += 1
+    return index * step
+
+
+@jit
+def is_multiple(now, step):
+    """Whether ``now`` is a multiple of ``step``; the quotient may be off by one through rounding."""
+    index = math.floor(now / step)
+    return index * step == now or (index + 1) * step == now
+
+
+@jit
+def next_pass_time(s):
+    """Time of the next pass that the clock alone makes due; inf: none."""
+    t = math.inf
+    if s.interval > 0 and s.num_unfinished > 0 and (s.dirty or not s.skip_idle):
+        t = s.pass_index * s.interval
+    if s.quantum > 0 and s.event_driven and s.num_waiting > 0:
+        t = min(t, next_multiple(s.now, s.quantum))
+    return t
+
+
+@jit
+def next_event_time(s, jobs):
+    """Time of the next event; inf: none. Level crossings count only while a job waits."""
+    t = min(next_pass_time(s), s.next_finish)
+    if s.next_job < s.job_hi:
+        t = min(t, jobs[s.next_job].arrival - s.origin)
+    if s.num_waiting > 0 and s.num_limits > 0:
+        for i in range(s.num_running):
+            t = min(t, s.level_time[s.running[i]])
+        if s.promote > 0:
+            for i in range(s.num_waiting):
+                t = min(t, promotion_time(s, s.waiting[i]))
+    return max(t, s.now)
+
+
+@jit
+def note_change(s):
+    """Something happened at ``s.now``: the next interval pass at or after it is needed."""
+    s.dirty = 1
+    if s.interval > 0:
+        index = math.floor(s.now / s.interval)
+        if index * s.interval < s.now:
+            index += 1
+        s.pass_index = max(s.pass_index, int(index))
+
+
+@jit
+def pass_due(s, happened):
+    """Whether a scheduling pass is due at ``s.now``; books the interval pass as held."""
+    due = happened and s.event_driven
+    if s.quantum > 0 and s.event_driven and s.num_waiting > 0:
+        due |= is_multiple(s.now, s.quantum)
+    if s.interval > 0 and s.num_unfinished > 0 and s.pass_index * s.interval <= s.now:
+        if s.dirty or not s.skip_idle:
+            due = True
+        s.pass_index += 1
+    return due
+
+
+@jit
+def handle_instant(s, jobs, results, log):
+    """Handle everything that happens at ``s.now`` up to the scheduling pass; whether a pass is due."""
+    s.num_events += 1
+    s.jct_integral += s.num_unfinished * (s.now - s.last_event)
+    s.rounds = s.rounds + 1 if s.now == s.last_event else 0
+    s.last_event = s.now
+    happened = complete_due(s, results, log)
+    if s.num_limits > 0 and cross_levels(s) and s.num_waiting > 0:
+        happened = True
+    happened |= admit_due(s, jobs, results)
+    if s.promote > 0:
+        happened |= promote_due(s)
+    if happened:
+        note_change(s)
+    if s.status != OK:
+        return False
+    return pass_due(s, happened)
+
+
+@jit
+def advance(s, jobs, results, log, until):
+    """Move to the next scheduling pass, or to ``until`` if none is due up to then.
+
+    Returns PASS_DUE, REACHED, FINISHED (nothing is left to do) or STOPPED (see ``s.status``).
+    """
+    while True:
+        if s.next_job == s.job_hi and s.num_unfinished == 0:
+            return FINISHED
+        if log.shape[0] > 0 and log.shape[0] - s.log_len < s.num_gpus + s.num_running:
+            s.status = LOG_FULL
+            return STOPPED
+        t = next_event_time(s, jobs)
+        if t == math.inf or s.rounds > 64 + 8 * (s.num_slots + s.job_hi - s.next_job):
+            s.status = STALLED
+            return STOPPED
+        if t > until:
+            s.now = max(s.now, until)
+            return REACHED
+        s.now = t
+        if handle_instant(s, jobs, results, log):
+            return PASS_DUE
+        if s.status != OK:
+            return STOPPED

@@ -1,0 +1,36 @@
+"""The only place with numba settings: how the core is compiled, and where the result is kept.
+
+numba's cache key is the modification time of one file: it misses edits in the files that a function
+calls into, and the bounds-check flag. So the cache lives in a folder named after a digest of every
+source file of the core and of that flag.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+import numba
+
+__all__ = ["cache_dir", "jit", "prange"]
+
+prange = numba.prange
+
+
+def cache_dir() -> Path:
+    """Folder of compiled code for exactly these sources; under ``MUSHER_CACHE_DIR`` if that is set."""
+    digest = hashlib.sha256()
+    for source in sorted(Path(__file__).parent.glob("*.py")):
+        text = source.read_bytes()
+        if b"envs.jit" in text or source.name in ("jit.py", "layout.py", "spec.py"):
+            digest.update(text)
+    digest.update(os.environ.get("NUMBA_BOUNDSCHECK", "0").encode())
+    root = os.environ.get("MUSHER_CACHE_DIR")
+    base = Path(root) if root else Path.home() / ".cache" / "musher"
+    return base / digest.hexdigest()[:12]
+
+
+numba.config.CACHE_DIR = str(cache_dir())  # type: ignore[attr-defined]
+
+jit = numba.njit(cache=True, error_model="numpy", fastmath=False)

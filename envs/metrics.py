@@ -1,0 +1,229 @@
+"""What a run is judged by: the columns of its job table and the metrics computed from them.
+
+Both tables are data: the CSV writers, the results table, the report and the documentation are
+derived from :data:`JOB_COLUMNS` and :data:`METRICS`. Means and percentiles are over completed
+training jobs; jobs that did not complete are counted beside them, never dropped silently, and
+inference tasks are not mixed in. A group without jobs gives NaN, which prints as an empty cell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+if TYPE_CHECKING:
+    from envs.simulate import RunResult
+
+Floats = npt.NDArray[np.float64]
+
+STATUSES = ("completed", "failed", "rejected", "unfinished")
+
+
+class JobColumn(NamedTuple):
+    """One column of a run's job table."""
+
+    name: str
+    dtype: str
+    unit: str
+    meaning: str
+
+
+JOB_COLUMNS: tuple[JobColumn, ...] = (
+    JobColumn("job_id", "str", "", "identifier in the trace"),
+    JobColumn("kind", "str", "", "training or inference"),
+    JobColumn("model", "str", "", "model profile; empty: none"),
+    JobColumn("user", "str", "", "submitting user"),
+    JobColumn("arrival_s", "float64", "s", "arrival"),
+    JobColumn("first_start_s", "float64", "s", "first time it held GPUs; NaN: never"),
+    JobColumn("finish_s", "float64", "s", "completion; NaN: not completed"),
+    JobColumn("jct_s", "float64", "s", "finish - arrival; NaN: not completed"),
+    JobColumn("queueing_delay_s", "float64", "s", "all time without GPUs while unfinished"),
+    JobColumn("service_gpu_s", "float64", "GPU-s", "GPUs x time held, pauses included"),
+    JobColumn("num_rescales", "int64", "", "changes of GPU count or nodes while running"),
+    JobColumn("num_preemptions", "int64", "", "times all GPUs were taken away"),
+    JobColumn("status", "str", "", "completed, rejected, failed or unfinished"),
+    JobColumn("trace_status", "str", "", "final status in the source trace"),
+    JobColumn("tenant", "str", "", "virtual cluster or team"),
+    JobColumn("deadline_s", "float64", "s", "absolute deadline; NaN: none"),
+    JobColumn("num_gpus", "int64", "GPUs", "GPUs requested"),
+    JobColumn("share_milli", "int64", "1/1000 GPU", "share of one device"),
+    JobColumn("duration_s", "float64", "s", "run time at num_gpus without pauses"),
+    JobColumn("paused_gpu_s", "float64", "GPU-s", "GPUs x time held in pauses"),
+)
+
+
+def request_gpus(jobs: pd.DataFrame) -> Floats:
+    """(jobs,) float64 [GPUs]: ``num_gpus`` x ``share_milli`` / 1000."""
+    return np.asarray(jobs["num_gpus"] * jobs["share_milli"] / 1000, dtype=np.float64)
+
+
+def _completed(result: RunResult) -> pd.DataFrame:
+    jobs = result.jobs
+    return jobs[(jobs["kind"] == "training") & (jobs["status"] == "completed")]
+
+
+def _training(result: RunResult) -> pd.DataFrame:
+    return result.jobs[result.jobs["kind"] == "training"]
+
+
+def mean(values: Floats) -> float:
+    """Mean without NaN entries; NaN of nothing."""
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if known.size else np.nan
+
+
+def percentile(values: Floats, q: float) -> float:
+    """``q``-th percentile (linear) without NaN entries; NaN of nothing."""
+    known = values[~np.isnan(values)]
+    return float(np.percentile(known, q)) if known.size else np.nan
+
+
+def _column(result: RunResult, name: str) -> Floats:
+    return np.asarray(_completed(result)[name], dtype=np.float64)
+
+
+def slowdown(jobs: pd.DataFrame) -> Floats:
+    """(jobs,) float64: jct / duration. NaN for a duration of 0, where the ratio means nothing."""
+    duration = jobs["duration_s"].to_numpy(np.float64)
+    return np.asarray(jobs["jct_s"] / np.where(duration > 0, duration, np.nan), dtype=np.float64)
+
+
+def mean_in_system(arrival: Floats, finish: Floats) -> Floats:
+    """(jobs,) float64: jobs in the system, itself included, averaged over each job's own life.
+
+    The number in the system is a step function; its integral is linear between events, so
+    interpolating the integral at arrival and finish is exact. 1 for a life of length 0.
+    """
+    times = np.concatenate([arrival, finish])
+    order = np.argsort(times, kind="stable")
+    steps = np.repeat([1.0, -1.0], len(arrival))[order]
+    times = times[order]
+    integral = np.concatenate([[0.0], np.cumsum(np.cumsum(steps)[:-1] * np.diff(times))])
+    life = finish - arrival
+    area = np.interp(finish, times, integral) - np.interp(arrival, times, integral)
+    return np.where(life > 0, area / np.where(life > 0, life, 1.0), 1.0)
+
+
+def finish_time_fairness(jobs: pd.DataFrame, num_gpus: int) -> Floats:
+    """(jobs,) float64: rho of each completed job, jct / isolated jct; NaN for a duration of 0.
+
+    Isolated means alone on a 1/M share of the cluster (Themis, NSDI'20, section 4), M being the
+    number of unfinished jobs averaged over the job's life. A rigid job that needs k GPUs and owns
+    C/M of them runs the fraction C / (M k) of the time (Gavel, OSDI'20, "isolated" policy), so
+    isolated jct = duration x max(1, k M / C). Above 1: it was served worse than by partitioning.
+    """
+    if jobs.empty:
+        return np.empty(0)
+    arrival = jobs["arrival_s"].to_numpy(np.float64)
+    finish = jobs["finish_s"].to_numpy(np.float64)
+    contention = request_gpus(jobs) * mean_in_system(arrival, finish) / num_gpus
+    return slowdown(jobs) / np.maximum(1.0, contention)
+
+
+def makespan(jobs: pd.DataFrame) -> float:
+    """Last finish - first arrival [s]; NaN when nothing finished."""
+    last = jobs["finish_s"].max()
+    return float(last - jobs["arrival_s"].min()) if not jobs.empty else np.nan
+
+
+def _fairness(result: RunResult) -> Floats:
+    return finish_time_fairness(_completed(result), result.cluster.num_gpus)
+
+
+def _capacity(result: RunResult) -> float:
+    """GPU-seconds between the first arrival and the last finish; NaN when there are none."""
+    span = makespan(_training(result))
+    return result.cluster.num_gpus * span if span > 0 else np.nan
+
+
+def _useful(result: RunResult) -> float:
+    """GPU-seconds that completed jobs need without pauses and lost work."""
+    jobs = _completed(result)
+    return float((request_gpus(jobs) * jobs["duration_s"]).sum())
+
+
+def _total(result: RunResult, name: str) -> float:
+    return float(_training(result)[name].sum())
+
+
+def _count(result: RunResult, status: str) -> float:
+    return float((_training(result)["status"] == status).sum())
+
+
+class Metric(NamedTuple):
+    """One number about a run: its name, unit, which direction is better, and its meaning."""
+
+    name: str
+    unit: str
+    better: Literal["lower", "higher", ""]
+    meaning: str
+    compute: Callable[[RunResult], float]
+
+
+METRICS: tuple[Metric, ...] = (
+    Metric("mean_jct_s", "s", "lower", "mean job completion time", lambda r: mean(_column(r, "jct_s"))),
+    Metric("median_jct_s", "s", "lower", "median jct", lambda r: percentile(_column(r, "jct_s"), 50)),
+    Metric("p90_jct_s", "s", "lower", "90th percentile of jct", lambda r: percentile(_column(r, "jct_s"), 90)),
+    Metric("p99_jct_s", "s", "lower", "99th percentile of jct", lambda r: percentile(_column(r, "jct_s"), 99)),
+    Metric(
+        "mean_queueing_delay_s",
+        "s",
+        "lower",
+        "mean time without GPUs, re-queues included",
+        lambda r: mean(_column(r, "queueing_delay_s")),
+    ),
+    Metric("makespan_s", "s", "lower", "last finish - first arrival", lambda r: makespan(_training(r))),
+    Metric("mean_slowdown", "", "lower", "mean of jct / duration", lambda r: mean(slowdown(_completed(r)))),
+    Metric(
+        "p99_slowdown", "", "lower", "99th percentile of slowdown", lambda r: percentile(slowdown(_completed(r)), 99)
+    ),
+    Metric(
+        "finish_time_fairness",
+        "",
+        "lower",
+        "mean rho: jct / jct on an equal share of the cluster",
+        lambda r: mean(_fairness(r)),
+    ),
+    Metric(
+        "p99_finish_time_fairness", "", "lower", "99th percentile of rho", lambda r: percentile(_fairness(r), 99)
+    ),
+    Metric(
+        "utilisation_allocated",
+        "",
+        "higher",
+        "GPU-time held / capacity, from first arrival to last finish",
+        lambda r: _total(r, "service_gpu_s") / _capacity(r),
+    ),
+    Metric(
+        "utilisation_useful",
+        "",
+        "higher",
+        "GPU-time of completed jobs without pauses and lost work / capacity",
+        lambda r: _useful(r) / _capacity(r),
+    ),
+    Metric("num_rescales", "", "lower", "migrations and changes of GPU count", lambda r: _total(r, "num_rescales")),
+    Metric("num_preemptions", "", "lower", "times a job lost all its GPUs", lambda r: _total(r, "num_preemptions")),
+    Metric("paused_gpu_s", "GPU-s", "lower", "GPU-time held in pauses", lambda r: _total(r, "paused_gpu_s")),
+    Metric("decision_time_ms", "ms", "lower", "mean CPU time of a decision", lambda r: mean(r.decision_s) * 1e3),
+    Metric("num_completed", "", "higher", "training jobs completed", lambda r: _count(r, "completed")),
+    Metric("num_failed", "", "lower", "training jobs failed", lambda r: _count(r, "failed")),
+    Metric("num_rejected", "", "lower", "training jobs that can never fit", lambda r: _count(r, "rejected")),
+    Metric("num_unfinished", "", "lower", "training jobs left unfinished", lambda r: _count(r, "unfinished")),
+    Metric("num_submitted", "", "", "training jobs submitted", lambda r: float(len(_training(r)))),
+)
+
+
+def compute_metrics(result: RunResult) -> dict[str, float]:
+    """Every metric of :data:`METRICS` by name.
+
+    Raises ``ValueError`` when a job's status is none of :data:`STATUSES`, so that completed +
+    failed + rejected + unfinished = submitted always holds.
+    """
+    unknown = set(result.jobs["status"]) - set(STATUSES)
+    if unknown:
+        raise ValueError(f"job status {sorted(unknown)[0]!r} is none of {', '.join(STATUSES)}")
+    return {metric.name: metric.compute(result) for metric in METRICS}

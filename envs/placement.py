@@ -1,0 +1,318 @@
+"""Which devices a job gets: the rules of docs/design/001-core.md, section 3.
+
+A rule writes nodes and device counts to ``s.target_node`` and ``s.target_count`` and returns how
+many nodes there are, 0 if the job does not fit. It reads free counts from an array, so that the
+list scheduler can ask "what if these jobs were gone". :func:`take_targets` then takes the devices.
+"""
+
+from __future__ import annotations
+
+from envs.jit import jit
+from envs.layout import CONSOLIDATED, COUNT, HOLDER_NONE, HOLDER_SHARED, RANDOM
+from envs.rng import Purpose, uniform
+
+WHOLE = 1000  # share of a whole device [1/1000]
+
+
+@jit
+def allowed(s, j, t):
+    """Whether slot ``j`` may run on GPU type ``t``."""
+    return s.gpu_type[j] < 0 or s.gpu_type[j] == t
+
+
+@jit
+def best_fit(s, j, k, free):
+    """Node with the fewest free devices that still has ``k``; -1 if none. Ties: the lowest node."""
+    best, best_free = -1, 1 << 60
+    for n in range(s.num_nodes):
+        if k <= free[n] < best_free and allowed(s, j, s.node_type[n]):
+            best, best_free = n, free[n]
+            if best_free == k:
+                break
+    return best
+
+
+@jit
+def is_target(s, n, num_targets):
+    """Whether node ``n`` is among the first ``num_targets`` targets."""
+    for i in range(num_targets):  # noqa: SIM110 - compiled loop
+        if s.target_node[i] == n:
+            return True
+    return False
+
+
+@jit
+def whole_nodes(s, j, t, k, free):
+    """Consolidated placement of a job wider than any node of type ``t``: whole nodes, then the rest."""
+    need, count = k, 0
+    while need > 0:
+        best, best_gpus = -1, 0
+        for n in range(s.num_nodes):
+            gpus = s.node_gpus[n]
+            if s.node_type[n] == t and free[n] == gpus and best_gpus < gpus <= need and not is_target(s, n, count):
+                best, best_gpus = n, gpus
+        if best < 0:
+            break
+        s.target_node[count], s.target_count[count] = best, best_gpus
+        need -= best_gpus
+        count += 1
+    if need == 0:
+        return count
+    rest, rest_free = -1, 1 << 60
+    for n in range(s.num_nodes):
+        if s.node_type[n] == t and need <= free[n] < rest_free and not is_target(s, n, count):
+            rest, rest_free = n, free[n]
+    if rest < 0:
+        return 0
+    s.target_node[count], s.target_count[count] = rest, need
+    return count + 1
+
+
+@jit
+def find_consolidated(s, j, k, free):
+    """One node if any allowed node is large enough, else whole nodes of one type and a remainder."""
+    largest = 0
+    for t in range(s.num_types):
+        if allowed(s, j, t):
+            largest = max(largest, s.max_node_gpus[t])
+    if k <= largest:
+        n = best_fit(s, j, k, free)
+        if n < 0:
+            return 0
+        s.target_node[0], s.target_count[0] = n, k
+        return 1
+    for t in range(s.num_types):
+        if allowed(s, j, t):
+            count = whole_nodes(s, j, t, k, free)
+            if count > 0:
+                return count
+    return 0
+
+
+@jit
+def find_count(s, j, k, free):
+    """Any free devices of the first type that has enough, lowest numbers first."""
+    for t in range(s.num_types):
+        if not allowed(s, j, t) or s.type_free[t] < k:
+            continue
+        need, count = k, 0
+        for n in range(s.num_nodes):
+            if s.node_type[n] == t and free[n] > 0:
+                take = min(need, free[n])
+                s.target_node[count], s.target_count[count] = n, take
+                need -= take
+                count += 1
+                if need == 0:
+                    return count
+    return 0
+
+
+@jit
+def find_spread(s, j, k, free):
+    """One device at a time from the node with most free ones, on the type with most free devices."""
+    best_type = -1
+    for t in range(s.num_types):
+        if allowed(s, j, t) and (best_type < 0 or s.type_free[t] > s.type_free[best_type]):
+            best_type = t
+    if best_type < 0 or s.type_free[best_type] < k:
+        return 0
+    for n in range(s.num_nodes):
+        s.scratch_free[n] = free[n] if s.node_type[n] == best_type else 0
+    count = 0
+    for _ in range(k):
+        best = 0
+        for n in range(1, s.num_nodes):
+            if s.scratch_free[n] > s.scratch_free[best]:
+                best = n
+        s.scratch_free[best] -= 1
+        i = 0
+        while i < count and s.target_node[i] != best:
+            i += 1
+        if i == count:
+            s.target_node[i], s.target_count[i] = best, 0
+            count += 1
+        s.target_count[i] += 1
+    return count
+
+
+@jit
+def find_random(s, j, k, free):
+    """Nodes of the first type with enough devices, in an order drawn from (seed, job, start)."""
+    for t in range(s.num_types):
+        if not allowed(s, j, t) or s.type_free[t] < k:
+            continue
+        for n in range(s.num_nodes):
+            usable = s.node_type[n] == t and free[n] > 0
+            index = s.job_id[j] * 65536 + n
+            s.scratch_rank[n] = uniform(s.seed, Purpose.PLACEMENT, index, s.num_starts[j]) if usable else 2.0
+        need, count = k, 0
+        while need > 0:
+            best = 0
+            for n in range(1, s.num_nodes):
+                if s.scratch_rank[n] < s.scratch_rank[best]:
+                    best = n
+            take = min(need, free[best])
+            s.scratch_rank[best] = 2.0
+            s.target_node[count], s.target_count[count] = best, take
+            need -= take
+            count += 1
+        return count
+    return 0
+
+
+@jit
+def find_placement(s, j, rule):
+    """Place slot ``j`` on free devices by ``rule``; number of target nodes, 0: does not fit."""
+    k = s.request[j]
+    if rule == CONSOLIDATED:
+        return find_consolidated(s, j, k, s.node_free)
+    if rule == COUNT:
+        return find_count(s, j, k, s.node_free)
+    if rule == RANDOM:
+        return find_random(s, j, k, s.node_free)
+    return find_spread(s, j, k, s.node_free)
+
+
+@jit
+def find_share(s, j):
+    """Device with the least free share that fits slot ``j``'s fraction; -1: none. Ties: the lowest."""
+    best, best_free = -1, WHOLE + 1
+    for g in range(s.num_gpus):
+        if s.share[j] <= s.gpu_free_milli[g] < best_free and allowed(s, j, s.node_type[s.gpu_node[g]]):
+            best, best_free = g, s.gpu_free_milli[g]
+    return best
+
+
+@jit
+def fits_empty(s, j, rule):
+    """Whether the job in slot ``j`` could run on the empty cluster."""
+    k = s.request[j]
+    if rule == CONSOLIDATED and s.share[j] == WHOLE:
+        return find_consolidated(s, j, k, s.node_gpus) > 0
+    for t in range(s.num_types):  # noqa: SIM110 - compiled loop
+        if allowed(s, j, t) and s.type_gpus[t] >= k:
+            return True
+    return False
+
+
+@jit
+def node_mix(n):
+    """A 48-bit hash of a node number; sums of it identify multisets of nodes (8,192 x 2**48 < 2**63)."""
+    x = ((n + 1) * 2654435761) & 0x7FFFFFFF
+    x ^= x >> 15
+    high = ((x * 1812433253) >> 20) & 0xFFFFFF
+    low = (((x ^ 0x5BD1E995) * 1597334677) >> 20) & 0xFFFFFF
+    return (high << 24) | low
+
+
+@jit
+def touch(s, j):
+    """List slot ``j`` for the commit at the end of the pass."""
+    if s.touched[j] == 0:
+        s.touched[j] = 1
+        s.touched_slots[s.num_touched] = j
+        s.num_touched += 1
+
+
+@jit
+def take_on_node(s, j, n, count):
+    """Give slot ``j`` the ``count`` lowest free devices of node ``n``."""
+    g = s.node_first[n]
+    left = count
+    while left > 0:
+        if s.gpu_free_milli[g] == WHOLE:
+            s.gpu_holder[g] = j
+            s.gpu_free_milli[g] = 0
+            s.gpu_since[g] = s.now
+            s.gpu_next[g] = s.first_gpu[j]
+            s.first_gpu[j] = g
+            left -= 1
+        g += 1
+    s.gpus[j] += count
+    s.node_free[n] -= count
+    s.type_free[s.node_type[n]] -= count
+    s.node_hash[j] += count * node_mix(n)
+    s.num_nodes_held[j] += 1
+
+
+@jit
+def take_targets(s, j, count):
+    """Give slot ``j`` the placement found last; it must hold nothing."""
+    touch(s, j)
+    for i in range(count):
+        take_on_node(s, j, s.target_node[i], s.target_count[i])
+
+
+@jit
+def take_share(s, j, g):
+    """Give slot ``j`` its fraction of device ``g``."""
+    touch(s, j)
+    n = s.gpu_node[g]
+    if s.gpu_free_milli[g] == WHOLE:
+        s.gpu_holder[g] = HOLDER_SHARED
+        s.node_free[n] -= 1
+        s.type_free[s.node_type[n]] -= 1
+    s.gpu_free_milli[g] -= s.share[j]
+    s.first_gpu[j] = g
+    s.gpus[j] = 1
+    s.node_hash[j] = node_mix(n)
+    s.num_nodes_held[j] = 1
+    s.taken_at[j] = s.now
+
+
+@jit
+def place(s, j, rule):
+    """Find and take a placement for slot ``j`` on free devices; whether it succeeded."""
+    if s.share[j] < WHOLE:
+        g = find_share(s, j)
+        if g >= 0:
+            take_share(s, j, g)
+        return g >= 0
+    count = find_placement(s, j, rule)
+    if count > 0:
+        take_targets(s, j, count)
+    return count > 0
+
+
+@jit
+def release(s, j, log):
+    """Take all devices from slot ``j`` and log who held them (unless ``log`` has no rows)."""
+    touch(s, j)
+    g = s.first_gpu[j]
+    if s.share[j] < WHOLE:
+        if g >= 0:
+            log_interval(s, j, g, s.taken_at[j], log)
+            s.gpu_free_milli[g] += s.share[j]
+            if s.gpu_free_milli[g] == WHOLE:
+                free_device(s, g)
+    else:
+        while g >= 0:
+            log_interval(s, j, g, s.gpu_since[g], log)
+            s.gpu_free_milli[g] = WHOLE
+            free_device(s, g)
+            g = s.gpu_next[g]
+    s.first_gpu[j] = -1
+    s.gpus[j] = 0
+    s.node_hash[j] = 0
+    s.num_nodes_held[j] = 0
+
+
+@jit
+def free_device(s, g):
+    """Count device ``g`` as wholly free again."""
+    n = s.gpu_node[g]
+    s.gpu_holder[g] = HOLDER_NONE
+    s.node_free[n] += 1
+    s.type_free[s.node_type[n]] += 1
+
+
+@jit
+def log_interval(s, j, g, start, log):
+    """Append one row to the log of GPU intervals; the caller has made sure that there is room."""
+    if log.shape[0] > 0 and s.now > start:
+        row = log[s.log_len]
+        row.gpu = g
+        row.job = s.job_id[j]
+        row.start = start
+        row.end = s.now
+        s.log_len += 1

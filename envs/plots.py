@@ -1,0 +1,205 @@
+"""Figures of an evaluation: who is faster, for which jobs, how full the cluster was, and who held which GPU.
+
+Figures are built without pyplot, so nothing global is touched. What is drawn is bounded however long
+the run was: curves have at most ``CURVE_POINTS`` points and Gantt charts show a clip of the run.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from envs.results import Outcome
+from envs.spec import ClusterSpec
+from envs.timeline import clip_intervals
+from traces.trace import Trace
+
+Floats = npt.NDArray[np.float64]
+
+CURVE_POINTS = 400
+GANTT_GPUS = 128  # more rows than this are no longer distinguishable
+GANTT_INTERVALS = 12_000
+GANTT_JOBS = 300  # runs of more jobs are drawn for the time in which this many jobs arrive, in their middle
+DPI = 110
+
+# Hues that stay apart in greyscale and for colour-blind readers (P. Tol's "muted" and "bright" sets).
+COLOURS = (
+    "#332288", "#cc6677", "#117733", "#ddaa33", "#4477aa", "#aa4499",
+    "#44aa99", "#882255", "#999933", "#ee6677", "#66ccee", "#555555",
+)  # fmt: skip
+# Neighbouring jobs of a Gantt chart need contrast, not identity.
+JOB_COLOURS = (
+    "#4e79a7", "#f28e2b", "#76b7b2", "#e15759", "#59a14f", "#edc948",
+    "#b07aa1", "#9c755f", "#86bcb6", "#ff9da7", "#8cd17d", "#d4a6c8",
+)  # fmt: skip
+
+
+def draw_all(outcomes: Sequence[Outcome], summary: pd.DataFrame, cluster: ClusterSpec) -> dict[str, bytes]:
+    """Every figure as PNG by file stem; policies in the order of ``summary``."""
+    order = list(dict.fromkeys(summary["policy"]))
+    colours = {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(order)}
+    first = _first_runs(outcomes, order)
+    figures = {
+        "mean-jct": draw_means(summary, "mean_jct_s", "mean jct", colours),
+        "jct-cdf": draw_cdf({name: _jcts(outcomes, name) for name in order}, colours),
+        "utilisation": draw_timelines({o.policy.name: o.timeline for o in first}, cluster.num_gpus, colours),
+    }
+    for outcome in first:
+        figures[f"gantt-{slug(outcome.policy.name)}"] = draw_gantt(outcome, cluster)
+    return {stem: to_png(figure) for stem, figure in figures.items()}
+
+
+def slug(name: str) -> str:
+    """A policy's name as part of a file name."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")
+
+
+def to_png(figure: Figure) -> bytes:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=DPI)
+    return buffer.getvalue()
+
+
+def draw_means(summary: pd.DataFrame, metric: str, title: str, colours: dict[str, str]) -> Figure:
+    """One dot a policy, best on top, with its interval where there is one."""
+    rows = summary[summary["metric"] == metric]
+    figure, axes = _blank(width=8, height=0.9 + 0.32 * len(rows))
+    divisor, unit = time_unit(float(rows["mean"].max()))
+    for place, row in enumerate(rows.itertuples(index=False)):
+        colour = colours[str(row.policy)]
+        axes.plot([row.ci_low / divisor, row.ci_high / divisor], [place, place], color=colour, linewidth=2.5)
+        axes.plot(row.mean / divisor, place, "o", color=colour, markersize=7)
+    axes.set_yticks(range(len(rows)), [str(name) for name in rows["policy"]])
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.set_xlim(left=0)
+    axes.set_xlabel(f"{title} [{unit}]" + ("; bars: 95 % interval" if rows["ci_low"].notna().any() else ""))
+    axes.grid(axis="x", alpha=0.3)
+    return figure
+
+
+def draw_cdf(jcts: dict[str, Floats], colours: dict[str, str]) -> Figure:
+    """Share of completed jobs with a jct of at most x, one curve a policy; a jct of 0 is drawn at the left edge."""
+    figure, axes = _blank(width=8, height=4.6)
+    everything = np.concatenate(list(jcts.values()))
+    positive = everything[everything > 0]
+    if positive.size == 0:
+        axes.text(0.5, 0.5, "no completed jobs", ha="center", transform=axes.transAxes)
+        return figure
+    floor = float(positive.min())
+    divisor, unit = time_unit(float(np.median(positive)))
+    for name, values in jcts.items():
+        shares = np.linspace(0, 1, min(CURVE_POINTS, max(2, values.size)))
+        if values.size:
+            curve = np.quantile(np.maximum(values, floor), shares) / divisor
+            axes.plot(curve, shares, color=colours[name], label=name, linewidth=1.6)
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
+    axes.set_ylim(0, 1.01)
+    axes.set_xlabel(f"jct [{unit}], logarithmic")
+    axes.set_ylabel("share of completed jobs")
+    axes.grid(alpha=0.3)
+    axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
+    return figure
+
+
+def draw_timelines(timelines: dict[str, pd.DataFrame], num_gpus: int, colours: dict[str, str]) -> Figure:
+    """Share of busy GPUs (left) and number of queued jobs (right) over time, one row a policy."""
+    figure = Figure(figsize=(10, 0.9 + 0.85 * len(timelines)), layout="constrained")
+    grid = figure.subplots(len(timelines), 2, sharex=True, sharey="col", squeeze=False)
+    divisor, unit = time_unit(max(float(t["time_s"].max()) for t in timelines.values()))
+    for (name, timeline), (left, right) in zip(timelines.items(), grid, strict=True):
+        time = timeline["time_s"] / divisor
+        for axes, values in ((left, timeline["busy_gpus"] / num_gpus), (right, timeline["queued"])):
+            axes.fill_between(time, values, step="post", color=colours[name], alpha=0.85, linewidth=0)
+            axes.spines[["top", "right"]].set_visible(False)
+            axes.yaxis.set_major_locator(MaxNLocator(2, integer=axes is right))
+        left.set_ylim(0, 1.05)
+        right.set_ylim(bottom=0)
+        left.set_ylabel(name, rotation=0, ha="right", va="center")
+    grid[0, 0].set_title("share of GPUs in use", fontsize=10)
+    grid[0, 1].set_title("queued jobs", fontsize=10)
+    for axes in grid[-1]:
+        axes.set_xlabel(f"time [{unit}]")
+    return figure
+
+
+def clip_for_gantt(trace: Trace, intervals: pd.DataFrame) -> pd.DataFrame:
+    """The intervals that a Gantt chart of this run shows; the same part of the run for every policy."""
+    shown = intervals[intervals["gpu"] < GANTT_GPUS]
+    if len(trace) > GANTT_JOBS:
+        middle = (len(trace) - GANTT_JOBS) // 2
+        arrivals = trace.jobs["arrival_s"]
+        shown = clip_intervals(shown, float(arrivals.iloc[middle]), float(arrivals.iloc[middle + GANTT_JOBS]))
+    return shown.sort_values(["start_s", "gpu"]).head(GANTT_INTERVALS)
+
+
+def draw_gantt(outcome: Outcome, cluster: ClusterSpec) -> Figure:
+    """Who held each of the first ``GANTT_GPUS`` GPUs in the clip of the run; lines separate nodes."""
+    clip = outcome.gantt
+    row = clip["gpu"].to_numpy(np.int64)
+    rows = min(cluster.num_gpus, GANTT_GPUS)
+    boundaries = np.concatenate([[0], np.cumsum(cluster.node_gpus)])
+    figure, axes = _blank(width=10, height=1.2 + max(1.6, min(7.0, 0.16 * rows)))
+    end = float(clip["end_s"].max()) if len(clip) else 1.0
+    divisor, unit = time_unit(end)
+    left, right = clip["start_s"].to_numpy() / divisor, clip["end_s"].to_numpy() / divisor
+    corners = np.stack([np.stack([left, left, right, right], 1), np.stack([row, row + 1, row + 1, row], 1)], axis=2)
+    job = clip["job"].to_numpy(np.int64)
+    colours = [JOB_COLOURS[j % len(JOB_COLOURS)] for j in job]
+    axes.add_collection(PolyCollection(list(corners), facecolors=colours, edgecolors="white", linewidths=0.3))
+    if len(clip) <= 200:
+        _label_jobs(axes, job, left, right, row)
+    for boundary in boundaries[boundaries <= rows]:
+        axes.axhline(boundary, color="#888888", linewidth=0.4, zorder=0)
+    axes.set_xlim(float(left.min()) if len(clip) else 0, end / divisor)
+    axes.set_ylim(rows, 0)
+    axes.yaxis.set_major_locator(MaxNLocator(6, integer=True))
+    axes.set_xlabel(f"time [{unit}]")
+    axes.set_ylabel("GPU" if rows == cluster.num_gpus else f"GPU (first {rows} of {cluster.num_gpus})")
+    axes.set_title(outcome.policy.name, loc="left", fontsize=10)
+    return figure
+
+
+def _label_jobs(axes: Axes, job: npt.NDArray[np.int64], left: Floats, right: Floats, row: npt.NDArray[np.int64]) -> None:
+    """Write a job's number once on each stretch of time it ran, if it is wide enough to be read."""
+    span = float(right.max() - left.min()) if len(job) else 0.0
+    seen = set()
+    for j, start, end, y in sorted(zip(job, left, right, row, strict=True)):
+        if (j, start) not in seen and end - start > 0.02 * span:
+            axes.text((start + end) / 2, y + 0.5, str(j), ha="center", va="center", fontsize=7, color="white")
+        seen.add((j, start))
+
+
+def time_unit(seconds: float) -> tuple[float, str]:
+    """Divisor and name of the unit in which a time of this size is easily read."""
+    for divisor, unit in ((86400.0, "days"), (3600.0, "h"), (60.0, "min")):
+        if seconds >= 5 * divisor:
+            return divisor, unit
+    return 1.0, "s"
+
+
+def _blank(width: float, height: float) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(width, height), layout="constrained")
+    axes = figure.subplots()
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure, axes
+
+
+def _jcts(outcomes: Sequence[Outcome], policy: str) -> Floats:
+    """Jcts of the completed training jobs of all runs of a policy."""
+    tables = [o.jobs for o in outcomes if o.policy.name == policy]
+    done = [t.loc[(t["kind"] == "training") & (t["status"] == "completed"), "jct_s"] for t in tables]
+    return np.concatenate([series.to_numpy(np.float64) for series in done])
+
+
+def _first_runs(outcomes: Sequence[Outcome], order: Sequence[str]) -> list[Outcome]:
+    return [next(o for o in outcomes if o.policy.name == name) for name in order]

@@ -1,0 +1,281 @@
+"""Run one scheduler on one trace: :func:`simulate`, the face of the simulator for evaluation."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from envs.commit import commit
+from envs.decide import ACCEPTED, DECISION_RULES, apply_counts, apply_placement, check_counts, check_placement
+from envs.dynamics import FINISHED, PASS_DUE, advance, start_window
+from envs.layout import (
+    JOB_STATUS,
+    LOG_DTYPE,
+    LOG_FULL,
+    OK,
+    SLOTS_FULL,
+    STALLED,
+    UNFINISHED,
+    grow_slots,
+    make_state,
+)
+from envs.list_pass import run_list
+from envs.metrics import JOB_COLUMNS, compute_metrics
+from envs.order import Key, ListOrder, set_order
+from envs.spec import SCENARIOS, ClusterSpec, SimConfig
+from envs.view import ClusterView, Decision, ListScheduler, Scheduler
+from envs.workload import empty_results, job_table
+from traces.trace import Trace
+
+FIRST_SLOTS = 1024  # slots at first; four times as many whenever they run out
+CHUNK = 4096  # passes between looks at the keyboard and the progress bar
+Progress = Callable[[int, int], None]
+
+
+class SimulatorError(RuntimeError):
+    """The simulation cannot go on; the message names time, job and reason."""
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """One finished run.
+
+    ``jobs``: one row a job of the trace, columns JOB_COLUMNS of envs/metrics.py. ``intervals``: node,
+    gpu, job (row of ``jobs``), start_s, end_s for every time a GPU was held (empty unless recorded).
+    ``decision_s`` [CPU s]: each decision in Python; for compiled schedulers one value, the mean time
+    of a pass with the simulator's own work in it.
+    """
+
+    trace: Trace
+    cluster: ClusterSpec
+    config: SimConfig
+    seed: int
+    scheduler: str
+    jobs: pd.DataFrame
+    intervals: pd.DataFrame
+    decision_s: npt.NDArray[np.float64]
+    num_events: int
+    num_passes: int
+    elapsed_s: float
+
+    def metrics(self) -> dict[str, float]:
+        """Every metric of METRICS in envs/metrics.py."""
+        return compute_metrics(self)
+
+
+class Run:
+    """State of a run in progress: the record, its workload and its results."""
+
+    def __init__(self, trace: Trace, cluster: ClusterSpec, config: SimConfig, seed: int, record: bool = False) -> None:
+        self.trace, self.cluster, self.config, self.seed = trace, cluster, config.resolve(), seed
+        self.table = job_table(trace, cluster, self.config, seed)
+        self.results = empty_results((len(trace),))
+        self.states = make_state(1, min(len(trace), FIRST_SLOTS), cluster, self.config)
+        self.states["seed"] = seed
+        self.states["has_shares"] = bool((self.table["share_milli"] < 1000).any())
+        self.log = np.zeros(4 * cluster.num_gpus + 4096 if record else 0, LOG_DTYPE).view(np.recarray)
+        self.logged: list[npt.NDArray[np.void]] = []
+
+    def start(self) -> None:
+        """Set the clock to 0 before the first job."""
+        start_window(self.states[0], 0, len(self.table), 0.0)
+
+    def resolve_stop(self, scheduler: str) -> None:
+        """Make room and clear the status, or raise if the run can never go on."""
+        s = self.states[0]
+        if s.status == SLOTS_FULL:
+            self.states = grow_slots(self.states, min(len(self.trace), 4 * int(s.num_slots)))
+        elif s.status == LOG_FULL:
+            self.drain_log()
+            if len(self.log) < s.num_gpus + 2 * s.num_running:
+                self.log = np.zeros(4 * int(s.num_gpus + s.num_running), LOG_DTYPE).view(np.recarray)
+        elif s.status == STALLED:
+            first = self.trace.jobs["job_id"].iloc[int(s.job_id[s.waiting[0]])] if s.num_waiting else "none"
+            raise SimulatorError(
+                f"the simulation stalled at {s.now:g} s under {scheduler}: {s.num_waiting} jobs wait "
+                f"(first: job {first}), {s.num_running} run, and nothing will happen any more"
+            )
+        self.states[0].status = OK
+
+    def drain_log(self) -> None:
+        """Move the logged GPU intervals out of the record's buffer."""
+        s = self.states[0]
+        self.logged.append(self.log[: int(s.log_len)].copy())
+        s.log_len = 0
+
+    def finished_jobs(self) -> int:
+        return int(self.states[0].num_completed + self.states[0].num_rejected)
+
+    def result(self, scheduler: str, decision_s: npt.NDArray[np.float64], elapsed_s: float) -> RunResult:
+        """Tables of a finished run."""
+        if len(self.log):
+            self.drain_log()
+        s = self.states[0]
+        return RunResult(
+            self.trace,
+            self.cluster,
+            self.config,
+            self.seed,
+            scheduler,
+            _job_frame(self.trace, self.results),
+            _interval_frame(self.logged, s),
+            decision_s,
+            int(s.num_events),
+            int(s.num_passes),
+            elapsed_s,
+        )
+
+
+def simulate(
+    trace: Trace,
+    cluster: ClusterSpec,
+    scheduler: Scheduler | ListScheduler,
+    config: SimConfig | None = None,
+    *,
+    seed: int = 0,
+    record: bool = False,
+    progress: Progress | None = None,
+) -> RunResult:
+    """Run ``scheduler`` on ``trace`` until every job is completed or rejected.
+
+    ``record`` keeps who held each GPU when. ``progress(jobs finished, jobs in all)`` is called now
+    and then. Raises :class:`SimulatorError` if the scheduler breaks a rule or nothing moves any more.
+    """
+    run = Run(trace, cluster, config or SCENARIOS["rigid"].sim, seed, record)
+    began = time.process_time()
+    if isinstance(scheduler, ListScheduler):
+        set_order(run.states, scheduler.order())
+        run.start()
+        _run_compiled(run, scheduler.name, progress)
+        elapsed = time.process_time() - began
+        decisions = np.array([elapsed / max(1, int(run.states[0].num_passes))])
+    else:
+        set_order(run.states, ListOrder(Key.ARRIVAL))
+        run.states["skip_idle"] = 0
+        run.start()
+        decisions = _run_external(run, scheduler, progress)
+        elapsed = time.process_time() - began
+    return run.result(scheduler.name, decisions, elapsed)
+
+
+def simulate_windows(
+    trace: Trace,
+    cluster: ClusterSpec,
+    order: ListOrder,
+    config: SimConfig,
+    starts: npt.ArrayLike,
+    length: int,
+    seed: int = 0,
+) -> np.recarray:
+    """Results (W, length) RESULT_DTYPE of many windows of one trace under an ordering rule.
+
+    Each window runs on an empty cluster with times from its first arrival on. Much faster than
+    :func:`simulate` window by window: no table is built.
+    """
+    config = config.resolve()
+    table = job_table(trace, cluster, config, seed)
+    windows = np.asarray(starts, np.int64)
+    results = empty_results((len(windows), length))
+    states = make_state(1, length, cluster, config)
+    states["seed"] = seed
+    states["has_shares"] = bool((table["share_milli"] < 1000).any())
+    set_order(states, order)
+    log = np.zeros(0, LOG_DTYPE).view(np.recarray)
+    s = states[0]
+    for row, lo in enumerate(windows):
+        hi = min(int(lo) + length, len(table))
+        start_window(s, int(lo), hi, float(table["arrival"][lo]))
+        if run_list(s, table, results[row], log, np.inf, 1 << 60) != FINISHED:
+            raise SimulatorError(f"the window at job {lo} of trace {trace.name} stalled at {s.now:g} s")
+    return results
+
+
+def _run_compiled(run: Run, name: str, progress: Progress | None) -> None:
+    while True:
+        code = run_list(run.states[0], run.table, run.results, run.log, np.inf, CHUNK)
+        if progress is not None:
+            progress(run.finished_jobs(), len(run.trace))
+        if code == FINISHED:
+            return
+        if code != PASS_DUE:
+            run.resolve_stop(name)
+
+
+def _run_external(run: Run, scheduler: Scheduler, progress: Progress | None) -> npt.NDArray[np.float64]:
+    """Ask a Python scheduler at every pass; (passes,) CPU seconds of its decisions."""
+    view = ClusterView(run.states, run.cluster, run.config)
+    scheduler.reset(view)
+    decisions = []
+    while True:
+        code = advance(run.states[0], run.table, run.results, run.log, np.inf)
+        if code == FINISHED:
+            return np.array(decisions)
+        if code != PASS_DUE:
+            run.resolve_stop(scheduler.name)
+            continue
+        view.refresh(run.states)
+        began = time.process_time()
+        decision = scheduler.allocate(view)
+        decisions.append(time.process_time() - began)
+        apply_decision(run, decision, scheduler.name)
+        if progress is not None and len(decisions) % 64 == 0:
+            progress(run.finished_jobs(), len(run.trace))
+
+
+def apply_decision(run: Run, decision: Decision, scheduler: str) -> None:
+    """Check a decision, apply it and end the pass; on a broken rule raise and change nothing."""
+    s = run.states[0]
+    gpus = np.asarray(decision.gpus, np.int64)
+    if gpus.shape != (s.num_slots,):
+        raise SimulatorError(f"scheduler {scheduler}: gpus has shape {gpus.shape}, expected ({s.num_slots},)")
+    rule, slot = check_counts(s, gpus)
+    backup = run.states.copy()
+    if rule == ACCEPTED and decision.placement is None:
+        by_size = np.lexsort((s.job_id[: len(gpus)], -gpus))
+        rule, slot = apply_counts(s, gpus, by_size, run.log)
+    elif rule == ACCEPTED:
+        placement = np.asarray(decision.placement, np.int64)
+        if placement.shape != (s.num_slots, s.num_nodes):
+            raise SimulatorError(
+                f"scheduler {scheduler}: placement has shape {placement.shape}, expected ({s.num_slots}, {s.num_nodes})"
+            )
+        rule, slot = check_placement(s, gpus, placement)
+        if rule == ACCEPTED:
+            rule, slot = apply_placement(s, gpus, placement, run.log)
+    if rule != ACCEPTED:
+        run.states[:] = backup
+        job = run.trace.jobs["job_id"].iloc[int(s.job_id[slot])] if s.job_id[slot] >= 0 else f"in slot {slot}"
+        raise SimulatorError(
+            f"scheduler {scheduler} at {s.now:g} s, job {job} ({gpus[slot]} GPUs): {DECISION_RULES[rule]}"
+        )
+    commit(s)
+
+
+def _job_frame(trace: Trace, results: np.recarray) -> pd.DataFrame:
+    """One row a job, columns JOB_COLUMNS."""
+    frame = trace.jobs.rename(columns={"status": "trace_status"}).copy()
+    frame["first_start_s"] = results["first_start"]
+    frame["finish_s"] = results["finish"]
+    frame["jct_s"] = results["finish"] - frame["arrival_s"]
+    frame["queueing_delay_s"] = results["queueing_delay"]
+    frame["service_gpu_s"] = results["service"]
+    frame["paused_gpu_s"] = results["paused_gpu_s"]
+    frame["num_rescales"] = results["num_rescales"]
+    frame["num_preemptions"] = results["num_preemptions"]
+    frame["status"] = np.array(JOB_STATUS, dtype=object)[results["status"]]
+    names = [column.name for column in JOB_COLUMNS]
+    extra = [c for c in frame.columns if c not in names]
+    return frame[names + extra]
+
+
+def _interval_frame(logged: list[npt.NDArray[np.void]], s: np.record) -> pd.DataFrame:
+    rows = np.concatenate([*logged, np.zeros(0, LOG_DTYPE)])
+    node = np.asarray(s.gpu_node)[rows["gpu"]]
+    return pd.DataFrame(
+        {"node": node, "gpu": rows["gpu"], "job": rows["job"], "start_s": rows["start"], "end_s": rows["end"]}
+    )

@@ -1,0 +1,150 @@
+"""What is simulated: the cluster, the simulator's settings and named scenarios."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+MAX_TYPES = 8  # GPU types in one cluster
+_GROUP = re.compile(r"(\d+)x(\d+)(?::([A-Za-z0-9_.-]+))?")
+
+
+class SpecError(ValueError):
+    """A cluster or setting that cannot be simulated; the message is one sentence."""
+
+
+@dataclass(frozen=True)
+class NodeGroup:
+    """``count`` equal nodes of ``gpus`` GPUs; nodes with the same ``gpu_type`` may serve one job."""
+
+    count: int
+    gpus: int
+    gpu_type: str = ""
+
+
+@dataclass(frozen=True)
+class ClusterSpec:
+    """Nodes of a cluster, in node order.
+
+    >>> str(ClusterSpec.parse("321x2+231x8"))
+    '321x2+231x8'
+    >>> ClusterSpec.parse("16x4").num_gpus
+    64
+    """
+
+    groups: tuple[NodeGroup, ...]
+
+    def __post_init__(self) -> None:
+        if not self.groups or any(g.count < 1 or g.gpus < 1 for g in self.groups):
+            raise SpecError("a cluster needs at least one node with at least one GPU")
+        if len(self.types) > MAX_TYPES:
+            raise SpecError(f"a cluster has at most {MAX_TYPES} GPU types, not {len(self.types)}")
+
+    @classmethod
+    def parse(cls, text: str) -> ClusterSpec:
+        """Read ``NxG[:type]`` groups joined with ``+``: N nodes of G GPUs each."""
+        groups = []
+        for part in text.split("+"):
+            match = _GROUP.fullmatch(part.strip())
+            if match is None:
+                raise SpecError(f"cluster {text!r}: {part!r} is not NODESxGPUS or NODESxGPUS:TYPE, such as 16x4")
+            groups.append(NodeGroup(int(match[1]), int(match[2]), match[3] or ""))
+        return cls(tuple(groups))
+
+    def __str__(self) -> str:
+        return "+".join(f"{g.count}x{g.gpus}" + (f":{g.gpu_type}" if g.gpu_type else "") for g in self.groups)
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """GPU types in order of first appearance."""
+        return tuple(dict.fromkeys(g.gpu_type for g in self.groups))
+
+    @property
+    def node_gpus(self) -> npt.NDArray[np.int64]:
+        """(N,) int64 [GPUs] of each node."""
+        return np.concatenate([np.full(g.count, g.gpus, np.int64) for g in self.groups])
+
+    @property
+    def node_type(self) -> npt.NDArray[np.int64]:
+        """(N,) int64 index into ``types`` of each node."""
+        return np.concatenate([np.full(g.count, self.types.index(g.gpu_type), np.int64) for g in self.groups])
+
+    @property
+    def num_nodes(self) -> int:
+        return sum(g.count for g in self.groups)
+
+    @property
+    def num_gpus(self) -> int:
+        return sum(g.count * g.gpus for g in self.groups)
+
+
+@dataclass(frozen=True)
+class SimConfig:
+    """Settings of the simulator; each field is a ``--sim.*`` flag of train.py and evaluate.py."""
+
+    interval_s: float = 60.0
+    """Scheduling passes happen at multiples of this; 0: only at events [s]."""
+    on_event: bool = False
+    """Also schedule at every arrival and completion (always so when interval_s is 0)."""
+    rescale_cost: Literal["constant", "helios"] = "constant"
+    """constant: a pause of rescale_s. helios: 7, 30 or 60 s of extra work at each preemption."""
+    rescale_s: float = 30.0
+    """Pause of a preempted job that resumes, or of a running job that changes nodes [s]."""
+    checkpoint_s: float = 0.0
+    """Work between checkpoints; what is newer is lost on preemption. 0: nothing is lost [s]."""
+    durations: Literal["oracle", "estimate", "unknown"] = "oracle"
+    """What schedulers and agents know of a rigid job's duration."""
+    placement: Literal["consolidated", "spread", "random", "count"] = "consolidated"
+    """Which GPUs a job gets; count: any free ones, so that a cluster never fragments."""
+    compat: Literal["none", "tiresias", "helios"] = "none"
+    """Named set of another simulator's quirks; overrides the fields it concerns."""
+
+    def __post_init__(self) -> None:
+        for name in ("interval_s", "rescale_s", "checkpoint_s"):
+            value = getattr(self, name)
+            if not 0 <= value < np.inf:
+                raise SpecError(f"sim.{name} must be a finite time >= 0, not {value}")
+
+    @property
+    def event_driven(self) -> bool:
+        """Whether arrivals and completions start a scheduling pass."""
+        return self.on_event or self.interval_s == 0
+
+    @property
+    def select_by_count(self) -> bool:
+        """Whether preemptive list schedulers choose who runs by GPU count alone, before placing."""
+        return self.placement != "consolidated" or self.compat == "helios"
+
+    def resolve(self) -> SimConfig:
+        """The settings with ``compat`` applied."""
+        if self.compat == "tiresias":  # tiresias_gavel_helios.md 1.1: preemption is free, counts only
+            return replace(self, interval_s=0.0, on_event=True, rescale_cost="constant", rescale_s=0.0, placement="count")
+        if self.compat == "helios":  # same page, 2.1-2.3
+            return replace(self, interval_s=0.0, on_event=True, rescale_cost="helios", placement="consolidated")
+        return self
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A named question: default settings, workload and cluster; flags override each of them."""
+
+    name: str
+    question: str
+    sim: SimConfig
+    trace: str
+    cluster: str
+
+
+SCENARIOS: dict[str, Scenario] = {
+    "rigid": Scenario(
+        name="rigid",
+        question="in which order should jobs of fixed size run?",
+        sim=SimConfig(interval_s=0.0, on_event=True),
+        trace="synthetic-philly",
+        cluster="16x4",
+    ),
+}

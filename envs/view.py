@@ -1,0 +1,248 @@
+"""What a scheduler sees and what it answers: :class:`ClusterView` and :class:`Decision`.
+
+The view is read-only. Columns are arrays over job slots (J,) or nodes (N,); ``view.slots`` lists
+the slots in use. Columns whose name starts with ``oracle_`` hold what no real scheduler knows; a
+scheduler that reads one says so in its documentation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from envs.layout import FREE, RUNNING, WAITING
+from envs.list_pass import evict_pass, fill_pass
+from envs.order import Key, ListOrder
+from envs.spec import ClusterSpec, SimConfig
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+NO_LOG = np.zeros(0, np.dtype([("gpu", "i8"), ("job", "i8"), ("start", "f8"), ("end", "f8")])).view(np.recarray)
+
+
+@dataclass
+class Decision:
+    """A scheduler's answer: GPUs of each slot, and optionally where.
+
+    ``gpus`` (J,) integers [GPUs]: a rigid job gets what it requests or 0. ``placement`` (J, N)
+    integers [GPUs]: without it the simulator places new jobs and leaves the others where they are.
+    """
+
+    gpus: npt.NDArray[Any]
+    placement: npt.NDArray[Any] | None = None
+
+
+class ClusterView:
+    """Read-only picture of one cluster at a scheduling pass."""
+
+    def __init__(self, states: np.recarray, cluster: ClusterSpec, config: SimConfig) -> None:
+        self._states = states
+        self._s = states[0]
+        self.cluster = cluster
+        self.config = config
+        self._known: set[int] = set()
+        self.arrivals: tuple[int, ...] = ()
+        self.exits: tuple[int, ...] = ()
+
+    def refresh(self, states: np.recarray) -> None:
+        """Point at ``states`` and list the jobs that arrived or left since the last pass."""
+        self._states, self._s = states, states[0]
+        present = {int(self._s.job_id[j]) for j in self.slots}
+        self.arrivals = tuple(sorted(present - self._known))
+        self.exits = tuple(sorted(self._known - present))
+        self._known = present
+
+    def _slots(self, name: str) -> npt.NDArray[Any]:
+        column: npt.NDArray[Any] = self._states[name][0][: self.num_slots]
+        column = column.view()
+        column.flags.writeable = False
+        return column
+
+    def _nodes(self, name: str) -> Ints:
+        column: Ints = self._states[name][0][: int(self._s.num_nodes)].view()
+        column.flags.writeable = False
+        return column
+
+    @property
+    def now(self) -> float:
+        """Time since the start of the window [s]."""
+        return float(self._s.now)
+
+    @property
+    def num_slots(self) -> int:
+        """J, the number of job slots."""
+        return int(self._s.num_slots)
+
+    @property
+    def slots(self) -> Ints:
+        """Slots in use, in order of arrival."""
+        used = np.flatnonzero(self._slots("phase") != FREE)
+        return used[np.argsort(self._slots("job_id")[used], kind="stable")]
+
+    @property
+    def job_id(self) -> Ints:
+        """(J,) row of the job in the trace; -1: free slot."""
+        return self._slots("job_id")
+
+    @property
+    def waiting(self) -> npt.NDArray[np.bool_]:
+        """(J,) whether the job holds no GPUs."""
+        return self._slots("phase") == WAITING
+
+    @property
+    def running(self) -> npt.NDArray[np.bool_]:
+        """(J,) whether the job holds GPUs (it may be paused)."""
+        return self._slots("phase") == RUNNING
+
+    @property
+    def num_gpus(self) -> Ints:
+        """(J,) [GPUs] requested."""
+        return self._slots("request")
+
+    @property
+    def share_milli(self) -> Ints:
+        """(J,) [1/1000 GPU] share of each device requested."""
+        return self._slots("share")
+
+    @property
+    def gpus(self) -> Ints:
+        """(J,) [GPUs] held."""
+        return np.where(self._slots("phase") == FREE, 0, self._slots("gpus"))
+
+    @property
+    def preemptible(self) -> npt.NDArray[np.bool_]:
+        """(J,) whether GPUs may be taken away."""
+        return self._slots("pinned") == 0
+
+    @property
+    def arrival(self) -> Floats:
+        """(J,) [s]."""
+        return self._slots("arrival")
+
+    @property
+    def first_start(self) -> Floats:
+        """(J,) [s]; NaN: not yet."""
+        return self._slots("first_start")
+
+    @property
+    def service(self) -> Floats:
+        """(J,) [GPU-s] attained, pauses included."""
+        held = self._slots("demand") * (self.now - self._slots("held_since"))
+        return self._slots("service") + np.where(self.running, held, 0.0)
+
+    @property
+    def queueing_delay(self) -> Floats:
+        """(J,) [s] waited so far."""
+        waited = self.now - self._slots("waiting_since")
+        return self._slots("queueing_delay") + np.where(self.waiting, waited, 0.0)
+
+    @property
+    def estimate(self) -> Floats:
+        """(J,) [s] duration as far as ``config.durations`` lets a scheduler know it; 0: unknown."""
+        return self._slots("estimate")
+
+    @property
+    def remaining(self) -> Floats:
+        """(J,) [s] of the estimate not yet done; 0: unknown or overdue."""
+        left = self._slots("estimate") + self._slots("extra_work") - self._done
+        return np.maximum(0.0, left)
+
+    @property
+    def oracle_remaining(self) -> Floats:
+        """(J,) [s] true work left."""
+        return self._slots("work") - self._done
+
+    @property
+    def _done(self) -> Floats:
+        with np.errstate(invalid="ignore"):
+            progress = np.where(self.running, np.maximum(0.0, self.now - self._slots("anchor")), 0.0)
+        return self._slots("done") + progress
+
+    @property
+    def node_gpus(self) -> Ints:
+        """(N,) [GPUs] of each node."""
+        return self._nodes("node_gpus")
+
+    @property
+    def node_free(self) -> Ints:
+        """(N,) [GPUs] wholly free on each node."""
+        return self._nodes("node_free")
+
+    @property
+    def node_type(self) -> Ints:
+        """(N,) index into ``cluster.types``."""
+        return self._nodes("node_type")
+
+    def placement(self) -> npt.NDArray[np.int16]:
+        """(J, N) int16 [GPUs] held by each slot on each node."""
+        return held_by_node(self._s)
+
+    def pack(self, slots: npt.ArrayLike, *, preempt: bool = False, backfill: bool = True) -> Decision:
+        """The decision of a list scheduler that takes jobs in the order ``slots``.
+
+        Without ``preempt`` running jobs stay; with it they compete at their place in ``slots`` (those
+        not named come last) and may be evicted by jobs before them. ``backfill``: go on behind a
+        job that does not fit. Placement is consolidated unless ``preempt`` is off.
+        """
+        trial = self._states[:1].copy().view(np.recarray)
+        s = trial[0]
+        order = np.asarray(slots, np.int64)
+        rest = [j for j in self.slots if self._s.phase[j] == RUNNING and j not in set(order.tolist())]
+        ranked = np.concatenate([order, np.asarray(rest, np.int64)])
+        s.order_key = Key.GIVEN
+        s.key2[ranked] = 0.0
+        s.key1[ranked] = np.arange(len(ranked))
+        waiting = [j for j in ranked if self._s.phase[j] == WAITING]
+        s.num_waiting = len(waiting)
+        s.waiting[: len(waiting)] = waiting
+        s.backfill = backfill
+        if preempt:
+            evict_pass(s, NO_LOG)
+        else:
+            fill_pass(s)
+        gpus = np.where(s.phase[: self.num_slots] == FREE, 0, s.gpus[: self.num_slots])
+        return Decision(gpus.astype(np.int32), held_by_node(s))
+
+
+def held_by_node(s: Any) -> npt.NDArray[np.int16]:
+    """(J, N) int16 [GPUs] held by each slot on each node; a fraction counts as 1."""
+    held = np.zeros((int(s.num_slots), int(s.num_nodes)), np.int16)
+    for j in np.flatnonzero((s.phase[: int(s.num_slots)] != FREE) & (s.gpus[: int(s.num_slots)] > 0)):
+        if s.share[j] < 1000:
+            held[j, s.gpu_node[s.first_gpu[j]]] = 1
+            continue
+        g = int(s.first_gpu[j])
+        while g >= 0:
+            held[j, s.gpu_node[g]] += 1
+            g = int(s.gpu_next[g])
+    return held
+
+
+@runtime_checkable
+class Scheduler(Protocol):
+    """Who gets GPUs, decided in Python at every scheduling pass."""
+
+    name: str
+    batch: Literal["fixed", "tuned"]
+
+    def reset(self, view: ClusterView) -> None:
+        """Forget everything; a run begins."""
+
+    def allocate(self, view: ClusterView) -> Decision:
+        """Answer one scheduling pass."""
+        ...
+
+
+@runtime_checkable
+class ListScheduler(Protocol):
+    """Who gets GPUs, given as an ordering rule that runs wholly in compiled code."""
+
+    name: str
+    batch: Literal["fixed", "tuned"]
+
+    def order(self) -> ListOrder:
+        """The ordering rule."""
+        ...

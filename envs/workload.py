@@ -1,0 +1,63 @@
+"""The job table: a trace in the form that the compiled core reads."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from envs.layout import JOB_DTYPE, RESULT_DTYPE
+from envs.rng import helios_estimate
+from envs.spec import MAX_TYPES, ClusterSpec, SimConfig
+from traces.trace import Trace, TraceError
+
+NO_SUCH_TYPE = MAX_TYPES  # a required type that no node has: the job is rejected at arrival
+
+
+def job_table(trace: Trace, cluster: ClusterSpec, config: SimConfig, seed: int) -> np.recarray:
+    """(n,) JOB_DTYPE rows of a trace of rigid training jobs, in arrival order.
+
+    Raises :class:`TraceError` naming the first job that is not rigid.
+    """
+    jobs = trace.jobs
+    for row in np.flatnonzero((jobs["kind"] != "training") | jobs["duration_s"].isna()):
+        job = jobs.iloc[row]
+        what = "an inference task" if job["kind"] != "training" else f"an elastic job of model {job['model']}"
+        raise TraceError(f"trace {trace.name}, job {job['job_id']}: {what} cannot be simulated yet, only rigid jobs")
+    table = np.zeros(len(jobs), JOB_DTYPE).view(np.recarray)
+    table["arrival"] = jobs["arrival_s"]
+    table["work"] = jobs["duration_s"]
+    table["deadline"] = jobs["deadline_s"]
+    table["num_gpus"] = jobs["num_gpus"]
+    table["share_milli"] = jobs["share_milli"]
+    table["pinned"] = ~jobs["preemptible"].to_numpy()
+    table["gpu_type"] = [_type_code(name, cluster) for name in jobs["gpu_type"]]
+    table["tenant"] = np.unique(jobs["tenant"].to_numpy(dtype=str), return_inverse=True)[1]
+    table["model"] = -1
+    table["estimate"] = _estimates(trace, config, seed)
+    return table
+
+
+def _type_code(name: str, cluster: ClusterSpec) -> int:
+    if name == "":
+        return -1
+    return cluster.types.index(name) if name in cluster.types else NO_SUCH_TYPE
+
+
+def _estimates(trace: Trace, config: SimConfig, seed: int) -> npt.NDArray[np.float64]:
+    """What schedulers know of each duration; 0: nothing."""
+    truth = trace.jobs["duration_s"].to_numpy(np.float64)
+    if config.durations == "oracle":
+        return truth
+    if config.durations == "unknown":
+        return np.zeros(len(truth))
+    given = trace.jobs["estimate_s"].to_numpy(np.float64)
+    guesses = np.array([helios_estimate(seed, i, float(d)) for i, d in enumerate(truth)])
+    return np.where(np.isnan(given), guesses, given)
+
+
+def empty_results(shape: tuple[int, ...]) -> np.recarray:
+    """Result rows of jobs that have not finished."""
+    results = np.zeros(shape, RESULT_DTYPE).view(np.recarray)
+    for column in ("first_start", "finish", "queueing_delay"):
+        results[column] = np.nan
+    return results
