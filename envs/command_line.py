@@ -37,7 +37,7 @@ def parse_arguments(default: A, argv: Sequence[str], prog: str) -> A:
 def find_scenario(argv: Sequence[str], default: str = "rigid") -> Scenario:
     """The scenario named in ``argv``, which the defaults of all other flags depend on."""
     name = default
-    for flag, following in zip(argv, (*argv[1:], ""), strict=True):
+    for flag, following in zip(argv, [*argv[1:], ""], strict=False):
         if flag == "--scenario":
             name = following
         elif flag.startswith("--scenario="):
@@ -53,9 +53,19 @@ def one_line(error: BaseException) -> str:
 
 
 def _reason(box: str) -> str:
-    """The sentence in tyro's framed message, which is what stands above its first rule, and its suggestion."""
-    lines = [line.strip("│ ") for line in box.splitlines() if line.startswith("│")]
-    rule = next((i for i, line in enumerate(lines) if line and not line.strip("─")), len(lines))
-    sentence = " ".join(" ".join(lines[:rule]).split()) or " ".join(box.split())
+    """The sentence in tyro's framed message and its suggestion.
+
+    The message is a title, the sentence, and hints, separated by rules; where the terminal knows no
+    UTF-8 the frame is made of dashes, or missing.
+    """
+    lines = [line.strip("│╭╮╰╯ ") for line in box.splitlines()]
+    parts, words = [], ""
+    for line in lines[1:]:
+        if line and not line.strip("─-"):
+            parts.append(words.strip())
+            words = ""
+        else:
+            words += f" {line}"
+    sentence = next((part for part in [*parts, words.strip()] if part), " ".join(box.split()))
     hint = re.search(r"Perhaps you meant:\s*(--[\w.-]+)", " ".join(lines))
     return sentence + (f" (did you mean {hint[1]}?)" if hint else "")

@@ -20,7 +20,7 @@ UNCHANGED, MIGRATED, STARTED, STOPPED = 1, 2, 3, 4
 @jit
 def insert_waiting(s, j):
     """Put slot ``j`` into the waiting list at its place by key."""
-    set_key(s, j)
+    set_key(s, j, s.order_key)
     lo, hi = 0, s.num_waiting
     while lo < hi:
         mid = (lo + hi) // 2
@@ -32,6 +32,7 @@ def insert_waiting(s, j):
         s.waiting[i] = s.waiting[i - 1]
     s.waiting[lo] = j
     s.num_waiting += 1
+    s.settled = 0
 
 
 @jit

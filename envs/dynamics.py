@@ -24,7 +24,7 @@ def start_window(s, lo, hi, origin):
     s.status = s.rounds = s.num_events = s.num_passes = s.pass_index = s.dirty = s.log_len = 0
     s.job_lo, s.job_hi, s.next_job, s.next_admit, s.origin = lo, hi, lo, lo, origin
     s.num_unfinished = s.num_completed = s.num_rejected = 0
-    s.num_running = s.num_waiting = s.num_touched = 0
+    s.num_running = s.num_waiting = s.num_touched = s.settled = 0
     s.next_finish = math.inf
     s.num_free_slots = s.num_slots
     for j in range(s.num_slots):
@@ -64,6 +64,7 @@ def admit(s, jobs, results, row):
         s.num_rejected += 1
         s.num_unfinished -= 1
         results[row - s.job_lo].status = REJECTED
+        results[row - s.job_lo].queueing_delay = 0.0
         return
     s.num_free_slots -= 1
     s.job_id[j] = row - s.job_lo

@@ -6,6 +6,7 @@ of the tasks, so what is computed does not depend on where.
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
 import signal
@@ -85,6 +86,7 @@ def _pool(work: Callable[[C, T], R], context: C, tasks: Sequence[T], jobs: int) 
         pool.shutdown(wait=False, cancel_futures=True)
         for child in set(multiprocessing.active_children()) - others:
             child.terminate()
+            child.join()
         raise
     finally:
         pool.shutdown()
@@ -98,7 +100,7 @@ def _ray(work: Callable[[C, T], R], context: C, tasks: Sequence[T], jobs: int) -
         raise EngineError("--engine ray needs Ray: pip install 'gpu-musher[ray]'") from None
     own = not ray.is_initialized()
     if own:
-        ray.init(address=os.environ.get("RAY_ADDRESS"), log_to_driver=False, logging_level="ERROR")
+        ray.init(address=os.environ.get("RAY_ADDRESS"), log_to_driver=False, logging_level=logging.ERROR)
     try:
         remote = ray.remote(num_cpus=1)(work)
         shared = ray.put(context)

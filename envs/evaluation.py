@@ -7,20 +7,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from envs.leaderboard import Leaderboard, make_leaderboard
 from envs.plots import draw_all
 from envs.report import jct_by_size, make_report
 from envs.results import (
+    Difference,
+    Estimates,
     Outcome,
     best_baseline,
     compare,
+    difference_frame,
     join_runs,
     make_tables,
     policies,
     summarise,
-    write_atomically,
+    summary_frame,
+    write_bytes,
     write_csv,
     write_json,
 )
@@ -33,8 +35,8 @@ class Evaluation:
 
     folder: Path
     board: Leaderboard
-    summary: pd.DataFrame
-    differences: pd.DataFrame
+    estimates: Estimates
+    differences: list[Difference]
 
 
 def make_folder(folder: Path) -> None:
@@ -55,24 +57,24 @@ def write_evaluation(
     """
     known = policies(outcomes)
     tables = make_tables(outcomes)
-    summary = summarise(tables)
+    estimates = summarise(tables)
     references = [name for name in (best_baseline(tables, known), known[0].name) if name is not None]
     differences = compare(tables, references)
-    board = make_leaderboard(summary, differences, tables, known)
+    board = make_leaderboard(estimates, differences, tables, known)
     jobs = join_runs(outcomes, "jobs")
-    figures = draw_all(outcomes, summary, cluster)
-    by_size = jct_by_size(jobs, [row[0] for row in board.rows])
-    page = make_report(_facts(config), board, summary, by_size, figures)
+    figures = draw_all(outcomes, estimates, cluster)
+    by_size = jct_by_size(jobs, list(estimates))
+    page = make_report(_facts(config), board, estimates, by_size, figures)
 
-    write_csv(folder / "summary.csv", summary)
-    write_csv(folder / "differences.csv", differences)
+    write_csv(folder / "summary.csv", summary_frame(estimates))
+    write_csv(folder / "differences.csv", difference_frame(differences))
     write_csv(folder / "jobs.csv", jobs)
     write_csv(folder / "timeline.csv", join_runs(outcomes, "timeline"))
     for stem, png in figures.items():
-        write_atomically(folder / "plots" / f"{stem}.png", lambda partial, png=png: partial.write_bytes(png))
-    write_atomically(folder / "report.html", lambda partial: partial.write_text(page, encoding="utf-8"))
+        write_bytes(folder / "plots" / f"{stem}.png", png)
+    write_bytes(folder / "report.html", page.encode())
     write_json(folder / "config.json", {**config, "policies": [vars(policy) for policy in known]})
-    return Evaluation(folder, board, summary, differences)
+    return Evaluation(folder, board, estimates, differences)
 
 
 def _facts(config: Mapping[str, Any]) -> dict[str, str]:

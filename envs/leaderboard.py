@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
+import numpy.typing as npt
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from envs.results import IQM, RANKED_BY, Policy, Tables
-from envs.statistics import MIN_REPETITIONS
+from envs.results import IQM, RANKED_BY, Difference, Estimates, Policy, Tables
+from envs.statistics import MIN_REPETITIONS, Estimate
 
 NUMBERS = (  # metric, heading
     ("p99_jct_s", "p99 jct [s]"),
@@ -24,7 +25,7 @@ NUMBERS = (  # metric, heading
     ("num_preemptions", "preemptions"),
 )
 # Left out first when the terminal is too narrow for all columns.
-SPARE = ("rho", "slowdown", "makespan [s]", "IQM [s]", "batch", "preemptions", "utilisation", "queueing [s]", "p99 jct [s]")
+SPARE = ("rho", "slowdown", "makespan [s]", "IQM [s]", "batch", "preemptions", "utilisation", "queueing [s]")
 
 
 @dataclass(frozen=True)
@@ -37,30 +38,28 @@ class Leaderboard:
 
 
 def make_leaderboard(
-    summary: pd.DataFrame, differences: pd.DataFrame, tables: Tables, policies: Sequence[Policy]
+    estimates: Estimates, differences: Sequence[Difference], tables: Tables, policies: Sequence[Policy]
 ) -> Leaderboard:
     """Cells from ``summarise`` and ``compare``; one column of differences for each reference in the latter."""
     facts = {policy.name: policy for policy in policies}
-    cells = summary.set_index(["policy", "metric"])
-    order = list(dict.fromkeys(summary["policy"]))
-    references = list(dict.fromkeys(differences["reference"]))
-    repeated = bool((summary["n"] > 1).any())
-    interval = bool(summary["ci_low"].notna().any())
+    references = list(dict.fromkeys(d.reference for d in differences))
+    ratios = {(d.policy, d.reference): d.ratio for d in differences if d.metric == RANKED_BY}
+    repeated = any(metrics[RANKED_BY].n > 1 for metrics in estimates.values())
+    interval = any(not np.isnan(metrics[RANKED_BY].ci_low) for metrics in estimates.values())
     headings = ["policy", "mean jct [s]" + (", 95 % interval" if interval else "")]
-    headings += ["IQM [s]"] if repeated else []
+    headings += ["IQM [s]"] * repeated
     headings += [heading for _, heading in NUMBERS]
     headings += [f"jct vs {reference}" for reference in references]
     headings += ["batch", "reads"]
     rows = []
-    for name in order:
-        mean = cells.loc[(name, RANKED_BY)]
-        row = [name, format_interval(mean["mean"], mean["ci_low"], mean["ci_high"])]
-        row += [format_number(float(cells.loc[(name, IQM), "mean"]))] if repeated else []
-        row += [format_number(float(cells.loc[(name, metric), "mean"])) for metric, _ in NUMBERS]
-        row += [_relative(name, reference, differences, cells) for reference in references]
+    for name, metrics in estimates.items():
+        row = [name, format_estimate(metrics[RANKED_BY])]
+        row += [format_number(metrics[IQM].value)] * repeated
+        row += [format_number(metrics[metric].value) for metric, _ in NUMBERS]
+        row += [_relative(ratios.get((name, r))) for r in references]
         row += [facts[name].batch, ", ".join(facts[name].oracle)]
         rows.append(tuple(row))
-    return Leaderboard(tuple(headings), tuple(rows), _notes(summary, tables, policies))
+    return Leaderboard(tuple(headings), tuple(rows), _notes(estimates, tables, policies))
 
 
 def print_leaderboard(board: Leaderboard, console: Console) -> None:
@@ -85,39 +84,37 @@ def format_number(value: float) -> str:
     return f"{value:,.{digits}f}"
 
 
-def format_interval(value: float, low: float, high: float) -> str:
+def format_estimate(estimate: Estimate) -> str:
     """``value [low, high]``, or the value alone where there is no interval."""
-    return format_number(value) + ("" if np.isnan(low) else f" [{format_number(low)}, {format_number(high)}]")
+    low, high = format_number(estimate.ci_low), format_number(estimate.ci_high)
+    return format_number(estimate.value) + (f" [{low}, {high}]" if low else "")
 
 
 def _table(board: Leaderboard, shown: Sequence[str]) -> Table:
-    table = Table(header_style="bold", pad_edge=False)
+    table = Table(header_style="bold", box=SIMPLE_HEAD)
     for heading in shown:
         text = heading in ("policy", "batch", "reads")
-        table.add_column(heading, justify="left" if text else "right", no_wrap=True)
+        table.add_column(Text(heading), justify="left" if text else "right", no_wrap=True)
     for row in board.rows:
         cells = dict(zip(board.headings, row, strict=True))
         table.add_row(*(Text(cells[heading]) for heading in shown))
     return table
 
 
-def _relative(name: str, reference: str, differences: pd.DataFrame, cells: pd.DataFrame) -> str:
-    """Paired difference of mean jct as a percentage of the reference's; * where its interval excludes 0."""
-    rows = differences.query("policy == @name and reference == @reference and metric == @RANKED_BY")
-    base = float(cells.loc[(reference, RANKED_BY), "mean"])
-    if rows.empty or not base > 0:
+def _relative(ratio: Estimate | None) -> str:
+    """A paired relative difference in percent; * where its interval excludes 0."""
+    if ratio is None or np.isnan(ratio.value):
         return ""
-    gap, low, high = (float(rows.iloc[0][column]) / base * 100 for column in ("difference", "ci_low", "ci_high"))
-    if np.isnan(gap):
-        return ""
-    interval = "" if np.isnan(low) else f" [{low:+.1f}, {high:+.1f}]" + ("*" if low > 0 or high < 0 else " ")
-    return f"{gap:+.1f} %{interval}"
+    value, low, high = (x * 100 for x in ratio[:3])
+    interval = "" if np.isnan(low) else f" [{low:+.1f}, {high:+.1f}]" + ("*" if ratio.excludes_zero else " ")
+    return f"{value:+.1f} %{interval}"
 
 
-def _notes(summary: pd.DataFrame, tables: Tables, policies: Sequence[Policy]) -> tuple[str, ...]:
-    n = summary.loc[summary["metric"] == RANKED_BY, "n"]
-    count = str(n.min()) if n.min() == n.max() else f"{n.min()} to {n.max()}"
-    if n.min() < MIN_REPETITIONS:
+def _notes(estimates: Estimates, tables: Tables, policies: Sequence[Policy]) -> tuple[str, ...]:
+    repetitions = [metrics[RANKED_BY].n for metrics in estimates.values()]
+    fewest, most = min(repetitions), max(repetitions)
+    count = str(most) if fewest == most else f"{fewest} to {most}"
+    if fewest < MIN_REPETITIONS:
         notes = [f"Repetitions: {count}. Fewer than {MIN_REPETITIONS} give no interval; use --windows or --seeds."]
     else:
         notes = [f"Repetitions: {count}. * the paired difference's interval excludes 0; negative is better."]
@@ -132,5 +129,5 @@ def _notes(summary: pd.DataFrame, tables: Tables, policies: Sequence[Policy]) ->
     return tuple(notes)
 
 
-def _sum(table: dict[str, np.ndarray], status: str) -> int:
+def _sum(table: dict[str, npt.NDArray[np.float64]], status: str) -> int:
     return int(table[f"num_{status}"].sum())

@@ -10,7 +10,7 @@ from envs.commit import commit
 from envs.dynamics import PASS_DUE, advance
 from envs.jit import jit
 from envs.layout import CONSOLIDATED
-from envs.order import precedes, set_key
+from envs.order import Key, precedes, set_key
 from envs.placement import WHOLE, allowed, find_consolidated, place, release, take_targets
 
 # What a walk has decided for a slot.
@@ -21,9 +21,10 @@ NEVER = 1 << 60
 @jit
 def sort_running(s):
     """Bring the running list into the order of its keys at ``s.now`` (insertion: it is nearly sorted)."""
+    key = s.order_key
     for i in range(s.num_running):
         j = s.running[i]
-        set_key(s, j)
+        set_key(s, j, key)
         m = i
         while m > 0 and precedes(s, j, s.running[m - 1]):
             s.running[m] = s.running[m - 1]
@@ -69,17 +70,18 @@ def least_failure(s, j, largest, failed):
 
 @jit
 def fill_from(s, first, failed):
-    """Start waiting jobs from place ``first`` on, in order, on free devices; skip what does not fit."""
-    free, largest = free_devices(s), largest_node(s)
+    """Start waiting jobs from place ``first`` on, in order, on free devices; whether any started."""
+    free, largest, started = free_devices(s), largest_node(s), False
     for i in range(first, s.num_waiting):
         if free == 0 and not s.has_shares:
             break
         j = s.waiting[i]
         whole = s.share[j] == WHOLE
         if not (whole and known_to_fail(s, j, free, largest, failed)) and place(s, j, s.placement_rule):
-            free = free_devices(s)
+            free, started = free_devices(s), True
         else:
             failed = least_failure(s, j, largest, failed)
+    return started
 
 
 @jit
@@ -186,15 +188,29 @@ def count_pass(s, log):
 
 @jit
 def evictable(s, j):
-    """Whether the walk may still evict running slot ``j`` (whole devices only)."""
-    return s.walk_state[j] == UNDECIDED and s.gpus[j] > 0 and s.share[j] == WHOLE
+    """Whether the walk may still evict running slot ``j``."""
+    return s.walk_state[j] == UNDECIDED and s.gpus[j] > 0
+
+
+@jit
+def reset_scratch(s):
+    """Copy what is free to the scratch arrays."""
+    for n in range(s.num_nodes):
+        s.scratch_free[n] = s.node_free[n]
+    if s.has_shares:
+        for g in range(s.num_gpus):
+            s.scratch_milli[g] = s.gpu_free_milli[g]
 
 
 @jit
 def add_devices(s, j):
-    """Add slot ``j``'s devices to ``scratch_free``; the most that a node allowed to it then has."""
-    most = 0
+    """Add what slot ``j`` holds to the scratch arrays; the most free devices on a node of it then."""
     g = s.first_gpu[j]
+    if s.share[j] < WHOLE:
+        s.scratch_milli[g] += s.share[j]
+        s.scratch_free[s.gpu_node[g]] += s.scratch_milli[g] == WHOLE
+        return s.scratch_free[s.gpu_node[g]]
+    most = 0
     while g >= 0:
         n = s.gpu_node[g]
         s.scratch_free[n] += 1
@@ -207,16 +223,14 @@ def add_devices(s, j):
 def find_with_evictions(s, j, first, largest):
     """Place slot ``j`` as if the shortest possible suffix of ``running[first:]`` were gone; 0: impossible."""
     k = s.request[j]
-    for n in range(s.num_nodes):
-        s.scratch_free[n] = s.node_free[n]
+    reset_scratch(s)
     if k > largest:  # many nodes to look at each time, so first see whether it can succeed at all
         for i in range(first, s.num_running):
             if evictable(s, s.running[i]):
                 add_devices(s, s.running[i])
         if find_consolidated(s, j, k, s.scratch_free) == 0:
             return 0
-        for n in range(s.num_nodes):
-            s.scratch_free[n] = s.node_free[n]
+        reset_scratch(s)
     for i in range(s.num_running - 1, first - 1, -1):
         v = s.running[i]
         if evictable(s, v) and (add_devices(s, v) >= k or k > largest):
@@ -235,7 +249,7 @@ def blocks_target(s, v, count):
         for i in range(count):
             if s.target_node[i] == n and s.node_free[n] < s.target_count[i]:
                 return True
-        g = s.gpu_next[g]
+        g = s.gpu_next[g] if s.share[v] == WHOLE else -1
     return False
 
 
@@ -267,19 +281,30 @@ def first_behind(s, j):
 
 
 @jit
+def keys_only_fall(s):
+    """Whether the keys of running jobs can only fall while they run, relative to waiting jobs."""
+    return s.order_key != Key.SERVICE and s.order_key != Key.LEVEL and s.order_key != Key.GITTINS
+
+
+@jit
 def evict_pass(s, log):
     """Walk running and waiting jobs in order; one that does not fit may evict jobs behind it.
 
-    Up to the first waiting job that does not fit, running jobs matter to nobody; and running jobs
-    before it in order stay, so the walk proper begins there.
+    Up to the first waiting job that does not fit, running jobs matter to nobody; running jobs before
+    it in order stay, so the walk proper begins there. If no running job is behind it, only free
+    devices count, and that stays so until a job begins to wait or overtakes another (``settled``).
     """
     w = fill_head(s)
     if w == s.num_waiting:
         return
-    sort_running(s)
-    r = first_behind(s, s.waiting[w])
+    r = s.num_running
+    if not s.settled:
+        sort_running(s)
+        r = first_behind(s, s.waiting[w])
     if r == s.num_running:
-        fill_from(s, w + 1, least_failure(s, s.waiting[w], largest_node(s), NEVER))
+        failed = least_failure(s, s.waiting[w], largest_node(s), NEVER)
+        overtaken = fill_from(s, w + 1, failed)
+        s.settled = keys_only_fall(s) and not overtaken
     else:
         evict_walk(s, w, r, log)
 
@@ -288,13 +313,14 @@ def evict_pass(s, log):
 def evict_walk(s, w, r, log):
     """The walk from place ``w`` of the waiting and ``r`` of the running list on."""
     largest, failed = largest_node(s), NEVER
-    left = free_devices(s)  # devices free or held by jobs not yet reached
+    # Devices free or held by jobs not yet reached; with fractions of devices just a bound.
+    left = NEVER if s.has_shares else free_devices(s)
     for i in range(r, s.num_running):
         j = s.running[i]
         s.walk_state[j] = KEPT if s.pinned[j] else UNDECIDED
         if evictable(s, j):
             left += s.gpus[j]
-    while (left > 0 or s.has_shares) and (r < s.num_running or w < s.num_waiting):
+    while left > 0 and (r < s.num_running or w < s.num_waiting):
         if w == s.num_waiting or (r < s.num_running and precedes(s, s.running[r], s.waiting[w])):
             j = s.running[r]
             r += 1

@@ -188,9 +188,7 @@ METRICS: tuple[Metric, ...] = (
         "mean rho: jct / jct on an equal share of the cluster",
         lambda r: mean(_fairness(r)),
     ),
-    Metric(
-        "p99_finish_time_fairness", "", "lower", "99th percentile of rho", lambda r: percentile(_fairness(r), 99)
-    ),
+    Metric("p99_finish_time_fairness", "", "lower", "99th percentile of rho", lambda r: percentile(_fairness(r), 99)),
     Metric(
         "utilisation_allocated",
         "",

@@ -79,9 +79,8 @@ def set_order(states: np.recarray, order: ListOrder) -> None:
 
 
 @jit
-def set_key(s, j):
-    """Store the sort key of slot ``j`` at ``s.now`` in ``s.key1[j]``, ``s.key2[j]``."""
-    key = s.order_key
+def set_key(s, j, key):
+    """Store the sort key of slot ``j`` at ``s.now`` in ``s.key1[j]``, ``s.key2[j]``; ``key`` is ``s.order_key``."""
     if key == Key.GIVEN:
         return
     first, second = 0.0, 0.0

@@ -42,10 +42,20 @@ def is_target(s, n, num_targets):
 
 
 @jit
-def whole_nodes(s, j, t, k, free):
-    """Consolidated placement of a job wider than any node of type ``t``: whole nodes, then the rest."""
+def best_fit_on(s, k, t, free, num_targets):
+    """Best fit among nodes of type ``t`` that are not targets already."""
+    best, best_free = -1, 1 << 60
+    for n in range(s.num_nodes):
+        if s.node_type[n] == t and k <= free[n] < best_free and not is_target(s, n, num_targets):
+            best, best_free = n, free[n]
+    return best
+
+
+@jit
+def pack_on(s, k, t, free):
+    """Fewest nodes of type ``t``: wholly idle nodes, the largest that fit first, then the rest on one node."""
     need, count = k, 0
-    while need > 0:
+    while need > 0 and k > s.max_node_gpus[t]:
         best, best_gpus = -1, 0
         for n in range(s.num_nodes):
             gpus = s.node_gpus[n]
@@ -58,10 +68,7 @@ def whole_nodes(s, j, t, k, free):
         count += 1
     if need == 0:
         return count
-    rest, rest_free = -1, 1 << 60
-    for n in range(s.num_nodes):
-        if s.node_type[n] == t and need <= free[n] < rest_free and not is_target(s, n, count):
-            rest, rest_free = n, free[n]
+    rest = best_fit_on(s, need, t, free, count)
     if rest < 0:
         return 0
     s.target_node[count], s.target_count[count] = rest, need
@@ -83,7 +90,7 @@ def find_consolidated(s, j, k, free):
         return 1
     for t in range(s.num_types):
         if allowed(s, j, t):
-            count = whole_nodes(s, j, t, k, free)
+            count = pack_on(s, k, t, free)
             if count > 0:
                 return count
     return 0
@@ -108,16 +115,10 @@ def find_count(s, j, k, free):
 
 
 @jit
-def find_spread(s, j, k, free):
-    """One device at a time from the node with most free ones, on the type with most free devices."""
-    best_type = -1
-    for t in range(s.num_types):
-        if allowed(s, j, t) and (best_type < 0 or s.type_free[t] > s.type_free[best_type]):
-            best_type = t
-    if best_type < 0 or s.type_free[best_type] < k:
-        return 0
+def spread_on(s, k, t, free):
+    """One device at a time from the node of type ``t`` with most free ones; ``k`` must be there."""
     for n in range(s.num_nodes):
-        s.scratch_free[n] = free[n] if s.node_type[n] == best_type else 0
+        s.scratch_free[n] = free[n] if s.node_type[n] == t else 0
     count = 0
     for _ in range(k):
         best = 0
@@ -133,6 +134,18 @@ def find_spread(s, j, k, free):
             count += 1
         s.target_count[i] += 1
     return count
+
+
+@jit
+def find_spread(s, j, k, free):
+    """Spread over the allowed type with most free devices."""
+    best = -1
+    for t in range(s.num_types):
+        if allowed(s, j, t) and (best < 0 or s.type_free[t] > s.type_free[best]):
+            best = t
+    if best < 0 or s.type_free[best] < k:
+        return 0
+    return spread_on(s, k, best, free)
 
 
 @jit
@@ -187,12 +200,10 @@ def find_share(s, j):
 def fits_empty(s, j, rule):
     """Whether the job in slot ``j`` could run on the empty cluster."""
     k = s.request[j]
-    if rule == CONSOLIDATED and s.share[j] == WHOLE:
-        return find_consolidated(s, j, k, s.node_gpus) > 0
-    for t in range(s.num_types):  # noqa: SIM110 - compiled loop
-        if allowed(s, j, t) and s.type_gpus[t] >= k:
+    for t in range(s.num_types):
+        if allowed(s, j, t) and (k <= s.max_node_gpus[t] or (rule != CONSOLIDATED and k <= s.type_gpus[t])):
             return True
-    return False
+    return rule == CONSOLIDATED and s.share[j] == WHOLE and find_consolidated(s, j, k, s.node_gpus) > 0
 
 
 @jit

@@ -16,10 +16,11 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-from envs.results import Outcome
+from envs.results import RANKED_BY, Estimates, Outcome
 from envs.spec import ClusterSpec
+from envs.statistics import Estimate
 from envs.timeline import clip_intervals
 from traces.trace import Trace
 
@@ -43,13 +44,13 @@ JOB_COLOURS = (
 )  # fmt: skip
 
 
-def draw_all(outcomes: Sequence[Outcome], summary: pd.DataFrame, cluster: ClusterSpec) -> dict[str, bytes]:
-    """Every figure as PNG by file stem; policies in the order of ``summary``."""
-    order = list(dict.fromkeys(summary["policy"]))
+def draw_all(outcomes: Sequence[Outcome], estimates: Estimates, cluster: ClusterSpec) -> dict[str, bytes]:
+    """Every figure as PNG by file stem; policies in the order of ``estimates``."""
+    order = list(estimates)
     colours = {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(order)}
     first = _first_runs(outcomes, order)
     figures = {
-        "mean-jct": draw_means(summary, "mean_jct_s", "mean jct", colours),
+        "mean-jct": draw_means({name: estimates[name][RANKED_BY] for name in order}, "mean jct", colours),
         "jct-cdf": draw_cdf({name: _jcts(outcomes, name) for name in order}, colours),
         "utilisation": draw_timelines({o.policy.name: o.timeline for o in first}, cluster.num_gpus, colours),
     }
@@ -69,19 +70,19 @@ def to_png(figure: Figure) -> bytes:
     return buffer.getvalue()
 
 
-def draw_means(summary: pd.DataFrame, metric: str, title: str, colours: dict[str, str]) -> Figure:
-    """One dot a policy, best on top, with its interval where there is one."""
-    rows = summary[summary["metric"] == metric]
-    figure, axes = _blank(width=8, height=0.9 + 0.32 * len(rows))
-    divisor, unit = time_unit(float(rows["mean"].max()))
-    for place, row in enumerate(rows.itertuples(index=False)):
-        colour = colours[str(row.policy)]
-        axes.plot([row.ci_low / divisor, row.ci_high / divisor], [place, place], color=colour, linewidth=2.5)
-        axes.plot(row.mean / divisor, place, "o", color=colour, markersize=7)
-    axes.set_yticks(range(len(rows)), [str(name) for name in rows["policy"]])
-    axes.set_ylim(len(rows) - 0.4, -0.6)
+def draw_means(means: dict[str, Estimate], title: str, colours: dict[str, str]) -> Figure:
+    """One dot a policy [s], best on top, with its interval where there is one."""
+    figure, axes = _blank(width=8, height=0.9 + 0.32 * len(means))
+    divisor, unit = time_unit(float(np.nanmax([0.0, *(mean.value for mean in means.values())])))
+    for place, (name, mean) in enumerate(means.items()):
+        ends = [mean.ci_low / divisor, mean.ci_high / divisor]
+        axes.plot(ends, [place, place], color=colours[name], linewidth=2.5)
+        axes.plot(mean.value / divisor, place, "o", color=colours[name], markersize=7)
+    axes.set_yticks(range(len(means)), list(means))
+    axes.set_ylim(len(means) - 0.4, -0.6)
     axes.set_xlim(left=0)
-    axes.set_xlabel(f"{title} [{unit}]" + ("; bars: 95 % interval" if rows["ci_low"].notna().any() else ""))
+    interval = any(not np.isnan(mean.ci_low) for mean in means.values())
+    axes.set_xlabel(f"{title} [{unit}]" + ("; bars: 95 % interval" if interval else ""))
     axes.grid(axis="x", alpha=0.3)
     return figure
 
@@ -102,7 +103,10 @@ def draw_cdf(jcts: dict[str, Floats], colours: dict[str, str]) -> Figure:
             curve = np.quantile(np.maximum(values, floor), shares) / divisor
             axes.plot(curve, shares, color=colours[name], label=name, linewidth=1.6)
     axes.set_xscale("log")
+    wide = positive.max() > 1e4 * floor
+    axes.xaxis.set_major_locator(LogLocator(subs=(1,) if wide else (1, 3), numticks=12))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_ylim(0, 1.01)
     axes.set_xlabel(f"jct [{unit}], logarithmic")
     axes.set_ylabel("share of completed jobs")
@@ -121,10 +125,12 @@ def draw_timelines(timelines: dict[str, pd.DataFrame], num_gpus: int, colours: d
         for axes, values in ((left, timeline["busy_gpus"] / num_gpus), (right, timeline["queued"])):
             axes.fill_between(time, values, step="post", color=colours[name], alpha=0.85, linewidth=0)
             axes.spines[["top", "right"]].set_visible(False)
-            axes.yaxis.set_major_locator(MaxNLocator(2, integer=axes is right))
         left.set_ylim(0, 1.05)
-        right.set_ylim(bottom=0)
+        left.set_yticks([0, 1])
         left.set_ylabel(name, rotation=0, ha="right", va="center")
+        right.yaxis.set_major_locator(MaxNLocator(2, integer=True))
+    longest = max(float(t["queued"].max()) for t in timelines.values())
+    grid[0, 1].set_ylim(0, 1.05 * max(1.0, longest))
     grid[0, 0].set_title("share of GPUs in use", fontsize=10)
     grid[0, 1].set_title("queued jobs", fontsize=10)
     for axes in grid[-1]:
@@ -149,9 +155,10 @@ def draw_gantt(outcome: Outcome, cluster: ClusterSpec) -> Figure:
     rows = min(cluster.num_gpus, GANTT_GPUS)
     boundaries = np.concatenate([[0], np.cumsum(cluster.node_gpus)])
     figure, axes = _blank(width=10, height=1.2 + max(1.6, min(7.0, 0.16 * rows)))
+    origin = float(clip["start_s"].min()) if len(clip) else 0.0
     end = float(clip["end_s"].max()) if len(clip) else 1.0
-    divisor, unit = time_unit(end)
-    left, right = clip["start_s"].to_numpy() / divisor, clip["end_s"].to_numpy() / divisor
+    divisor, unit = time_unit(end - origin)
+    left, right = ((clip[name].to_numpy() - origin) / divisor for name in ("start_s", "end_s"))
     corners = np.stack([np.stack([left, left, right, right], 1), np.stack([row, row + 1, row + 1, row], 1)], axis=2)
     job = clip["job"].to_numpy(np.int64)
     colours = [JOB_COLOURS[j % len(JOB_COLOURS)] for j in job]
@@ -160,16 +167,19 @@ def draw_gantt(outcome: Outcome, cluster: ClusterSpec) -> Figure:
         _label_jobs(axes, job, left, right, row)
     for boundary in boundaries[boundaries <= rows]:
         axes.axhline(boundary, color="#888888", linewidth=0.4, zorder=0)
-    axes.set_xlim(float(left.min()) if len(clip) else 0, end / divisor)
+    axes.set_xlim(0, (end - origin) / divisor)
     axes.set_ylim(rows, 0)
     axes.yaxis.set_major_locator(MaxNLocator(6, integer=True))
-    axes.set_xlabel(f"time [{unit}]")
+    late, late_unit = time_unit(origin)
+    axes.set_xlabel(f"time [{unit}]" + (f" after {origin / late:.1f} {late_unit}" if origin > 0 else ""))
     axes.set_ylabel("GPU" if rows == cluster.num_gpus else f"GPU (first {rows} of {cluster.num_gpus})")
     axes.set_title(outcome.policy.name, loc="left", fontsize=10)
     return figure
 
 
-def _label_jobs(axes: Axes, job: npt.NDArray[np.int64], left: Floats, right: Floats, row: npt.NDArray[np.int64]) -> None:
+def _label_jobs(
+    axes: Axes, job: npt.NDArray[np.int64], left: Floats, right: Floats, row: npt.NDArray[np.int64]
+) -> None:
     """Write a job's number once on each stretch of time it ran, if it is wide enough to be read."""
     span = float(right.max() - left.min()) if len(job) else 0.0
     seen = set()

@@ -8,16 +8,17 @@ from html import escape
 
 import pandas as pd
 
-from envs.leaderboard import Leaderboard, format_interval
+from envs.leaderboard import Leaderboard, format_estimate, format_number
 from envs.metrics import METRICS
+from envs.results import Estimates
 
 STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; color: #222; background: #fff; max-width: 1180px; margin: 2rem auto;
+body { font: 15px/1.5 system-ui, sans-serif; color: #222; background: #fff; max-width: 1400px; margin: 2rem auto;
        padding: 0 1.5rem; }
 h1 { font-size: 1.6rem; margin-bottom: .2rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .86rem; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .82rem; }
 .wide { overflow-x: auto; }
-th, td { padding: .28rem .7rem; text-align: right; border-bottom: 1px solid #e4e4e4; white-space: nowrap; }
+th, td { padding: .28rem .55rem; text-align: right; border-bottom: 1px solid #e4e4e4; white-space: nowrap; }
 th { border-bottom: 2px solid #999; } td:first-child, th:first-child { text-align: left; }
 tbody tr:first-child td { font-weight: 600; }
 .facts td { text-align: left; white-space: normal; font-weight: 400 !important; } .facts td:first-child { color: #666; }
@@ -33,7 +34,7 @@ CAPTIONS = {
 
 
 def make_report(
-    facts: dict[str, str], board: Leaderboard, summary: pd.DataFrame, by_size: pd.DataFrame, figures: dict[str, bytes]
+    facts: dict[str, str], board: Leaderboard, estimates: Estimates, by_size: pd.DataFrame, figures: dict[str, bytes]
 ) -> str:
     """The page: what was run, who was best, every metric, results by job size, and the figures (PNG by stem)."""
     gantts = [stem for stem in figures if stem.startswith("gantt-")]
@@ -51,7 +52,7 @@ def make_report(
         "Colours tell neighbouring jobs apart.</p>",
         *(_foldable(figures[stem], stem.removeprefix("gantt-"), is_open=stem in gantts[:2]) for stem in gantts),
         "<h2>All metrics</h2>",
-        _metrics(summary),
+        _metrics(estimates),
     ]
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>Scheduler comparison</title>'
@@ -69,20 +70,18 @@ def jct_by_size(jobs: pd.DataFrame, order: Sequence[str]) -> pd.DataFrame:
 
 def _size_rows(by_size: pd.DataFrame) -> list[tuple[str, ...]]:
     return [
-        (str(name), *(format_interval(value, float("nan"), float("nan")) for value in row))
+        (str(name), *(format_number(value) for value in row))
         for name, row in zip(by_size.index, by_size.to_numpy(float), strict=True)
     ]
 
 
-def _metrics(summary: pd.DataFrame) -> str:
+def _metrics(estimates: Estimates) -> str:
     """Metrics as rows, policies as columns, since there are more of the former."""
-    order = list(dict.fromkeys(summary["policy"]))
-    cells = {(r.policy, r.metric): r for r in summary.itertuples(index=False)}
-    rows = []
-    for metric in METRICS:
-        values = [cells[name, metric.name] for name in order]
-        rows.append((metric.name, *(format_interval(v.mean, v.ci_low, v.ci_high) for v in values), metric.meaning))
-    return _table(("metric", *order, "meaning"), rows)
+    rows = [
+        (metric.name, metric.meaning, *(format_estimate(metrics[metric.name]) for metrics in estimates.values()))
+        for metric in METRICS
+    ]
+    return _table(("metric", "meaning", *estimates), rows)
 
 
 def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

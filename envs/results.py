@@ -7,16 +7,18 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from envs.metrics import METRICS
-from envs.statistics import estimate, interquartile_mean, paired_difference, win_rate
+from envs.statistics import Estimate, estimate, interquartile_mean, paired_difference, paired_ratio, win_rate
 
 Floats = npt.NDArray[np.float64]
 Tables = dict[str, dict[str, Floats]]  # policy -> metric -> (W, S), or (W, 1) where seeds change nothing
+Estimates = dict[str, dict[str, Estimate]]  # policy -> metric -> estimate, policies best first
 
 RANKED_BY = "mean_jct_s"
 IQM = "mean_jct_iqm_s"
@@ -46,6 +48,18 @@ class Outcome:
     timeline: pd.DataFrame
     gantt: pd.DataFrame
     """Clip of the intervals that is drawn; empty but for the first run of a policy."""
+
+
+class Difference(NamedTuple):
+    """``policy`` minus ``reference``, paired, and the share of repetitions that ``policy`` wins."""
+
+    policy: str
+    reference: str
+    metric: str
+    gap: Estimate
+    ratio: Estimate
+    """The same, as a share of the reference's mean."""
+    win_rate: float
 
 
 def policies(outcomes: Sequence[Outcome]) -> list[Policy]:
@@ -87,31 +101,41 @@ def rank(tables: Tables) -> list[str]:
     return sorted(tables, key=lambda name: (np.isnan(means[name]), means[name]))
 
 
-def summarise(tables: Tables) -> pd.DataFrame:
-    """Long table policy, metric, mean, ci_low, ci_high, n; policies best first."""
-    rows: list[tuple[object, ...]] = []
+def summarise(tables: Tables) -> Estimates:
+    """Estimates of every metric, with the interquartile mean of the mean jct; policies best first."""
+    estimates: Estimates = {}
     for name in rank(tables):
-        for metric, values in tables[name].items():
-            rows.append((name, metric, *estimate(values)))
-            if metric == RANKED_BY:
-                rows.append((name, IQM, *estimate(values, interquartile_mean)))
-    return pd.DataFrame(rows, columns=["policy", "metric", "mean", "ci_low", "ci_high", "n"])
+        estimates[name] = {metric: estimate(values) for metric, values in tables[name].items()}
+        estimates[name][IQM] = estimate(tables[name][RANKED_BY], interquartile_mean)
+    return estimates
 
 
-def compare(tables: Tables, references: Sequence[str]) -> pd.DataFrame:
-    """Paired differences of every directed metric to each reference policy, with intervals and win rates."""
-    rows = []
+def compare(tables: Tables, references: Sequence[str]) -> list[Difference]:
+    """Paired differences of every directed metric to each reference policy."""
+    differences = []
     for reference in dict.fromkeys(references):
         for name in rank(tables):
             for metric in METRICS:
                 if name == reference or not metric.better or metric.name in MEASURED:
                     continue
                 ours, theirs = tables[name][metric.name], tables[reference][metric.name]
-                gap = paired_difference(ours, theirs)
-                rows.append((name, reference, metric.name, *gap, win_rate(ours, theirs, metric.better)))
-    return pd.DataFrame(
-        rows, columns=["policy", "reference", "metric", "difference", "ci_low", "ci_high", "n", "win_rate"]
-    )
+                gap, ratio = paired_difference(ours, theirs), paired_ratio(ours, theirs)
+                won = win_rate(ours, theirs, metric.better)
+                differences.append(Difference(name, reference, metric.name, gap, ratio, won))
+    return differences
+
+
+def summary_frame(estimates: Estimates) -> pd.DataFrame:
+    """Long table for summary.csv."""
+    rows = [(name, metric, *e) for name, metrics in estimates.items() for metric, e in metrics.items()]
+    return pd.DataFrame(rows, columns=["policy", "metric", "mean", "ci_low", "ci_high", "n"])
+
+
+def difference_frame(differences: Sequence[Difference]) -> pd.DataFrame:
+    """Long table for differences.csv."""
+    rows = [(d.policy, d.reference, d.metric, *d.gap, d.ratio.value, d.win_rate) for d in differences]
+    columns = ["policy", "reference", "metric", "difference", "ci_low", "ci_high", "n", "relative", "win_rate"]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def best_baseline(tables: Tables, known: Sequence[Policy]) -> str | None:
@@ -148,7 +172,11 @@ def write_csv(path: Path, table: pd.DataFrame) -> None:
     write_atomically(path, lambda partial: table.to_csv(partial, index=False))
 
 
+def write_bytes(path: Path, content: bytes) -> None:
+    write_atomically(path, lambda partial: partial.write_bytes(content))
+
+
 def write_json(path: Path, content: dict[str, object]) -> None:
     """Write JSON that any parser reads (no NaN)."""
     text = json.dumps(content, indent=2, allow_nan=False) + "\n"
-    write_atomically(path, lambda partial: partial.write_text(text, encoding="utf-8"))
+    write_bytes(path, text.encode())

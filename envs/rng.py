@@ -24,8 +24,10 @@ class Purpose(IntEnum):
     WINDOW = 3
 
 
-# Arithmetic below is np.add and np.multiply on uint64, not + and *: the ufuncs wrap in silence on
-# NumPy scalars too, so that the interpreted code (NUMBA_DISABLE_JIT=1) neither warns nor differs.
+# The ufuncs wrap uint64 scalars in silence where + and * warn in interpreted code (NUMBA_DISABLE_JIT=1);
+# compiled, each is the one machine instruction.
+_wrapping_add, _wrapping_multiply = np.add, np.multiply
+
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _FIRST = np.uint64(0xBF58476D1CE4E5B9)
 _SECOND = np.uint64(0x94D049BB133111EB)
@@ -34,9 +36,9 @@ _SECOND = np.uint64(0x94D049BB133111EB)
 @jit
 def _absorb(state: np.uint64, value: int) -> np.uint64:
     """The next state: one splitmix64 step from ``state + value``; ``value`` counts modulo 2**63."""
-    z: np.uint64 = np.add(np.add(state, _GAMMA), np.uint64(value & 0x7FFFFFFFFFFFFFFF))
-    z = np.multiply(z ^ (z >> np.uint64(30)), _FIRST)
-    z = np.multiply(z ^ (z >> np.uint64(27)), _SECOND)
+    z: np.uint64 = _wrapping_add(_wrapping_add(state, _GAMMA), np.uint64(value & 0x7FFFFFFFFFFFFFFF))
+    z = _wrapping_multiply(z ^ (z >> np.uint64(30)), _FIRST)
+    z = _wrapping_multiply(z ^ (z >> np.uint64(27)), _SECOND)
     return z ^ (z >> np.uint64(31))
 
 

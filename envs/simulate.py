@@ -122,8 +122,8 @@ class Run:
             self.config,
             self.seed,
             scheduler,
-            _job_frame(self.trace, self.results),
-            _interval_frame(self.logged, s),
+            job_frame(self.trace, self.results),
+            interval_frame(self.logged, s),
             decision_s,
             int(s.num_events),
             int(s.num_passes),
@@ -256,7 +256,7 @@ def apply_decision(run: Run, decision: Decision, scheduler: str) -> None:
     commit(s)
 
 
-def _job_frame(trace: Trace, results: np.recarray) -> pd.DataFrame:
+def job_frame(trace: Trace, results: np.recarray) -> pd.DataFrame:
     """One row a job, columns JOB_COLUMNS."""
     frame = trace.jobs.rename(columns={"status": "trace_status"}).copy()
     frame["first_start_s"] = results["first_start"]
@@ -273,7 +273,8 @@ def _job_frame(trace: Trace, results: np.recarray) -> pd.DataFrame:
     return frame[names + extra]
 
 
-def _interval_frame(logged: list[npt.NDArray[np.void]], s: np.record) -> pd.DataFrame:
+def interval_frame(logged: list[npt.NDArray[np.void]], s: np.record) -> pd.DataFrame:
+    """Who held each GPU when: node, gpu, job, start_s, end_s."""
     rows = np.concatenate([*logged, np.zeros(0, LOG_DTYPE)])
     node = np.asarray(s.gpu_node)[rows["gpu"]]
     return pd.DataFrame(

@@ -11,6 +11,7 @@ arXiv 1806.08295). The interquartile mean is the one of Agarwal et al., NeurIPS'
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -56,12 +57,13 @@ def mean(values: Floats) -> Floats:
 Statistic = Callable[[Floats], Floats]
 
 
-def resample(windows: int, seeds: int, num_resamples: int = NUM_RESAMPLES, seed: int = 0) -> npt.NDArray[np.int64]:
-    """(num_resamples, windows * seeds) int64 indices into a flattened (windows, seeds) table."""
-    generator = np.random.default_rng(seed)
-    drawn = generator.integers(windows, size=(num_resamples, windows, 1))
-    inner = generator.integers(seeds, size=(num_resamples, windows, seeds))
-    return (drawn * seeds + inner).reshape(num_resamples, windows * seeds)
+@cache
+def resample(windows: int, seeds: int) -> npt.NDArray[np.int64]:
+    """(NUM_RESAMPLES, windows * seeds) int64 indices into a flattened (windows, seeds) table; always the same ones."""
+    generator = np.random.default_rng(0)
+    drawn = generator.integers(windows, size=(NUM_RESAMPLES, windows, 1))
+    inner = generator.integers(seeds, size=(NUM_RESAMPLES, windows, seeds))
+    return (drawn * seeds + inner).reshape(NUM_RESAMPLES, windows * seeds)
 
 
 def estimate(values: Floats, statistic: Statistic = mean) -> Estimate:
@@ -77,18 +79,39 @@ def estimate(values: Floats, statistic: Statistic = mean) -> Estimate:
     if n < MIN_REPETITIONS:
         return Estimate(value, np.nan, np.nan, n)
     drawn = flat[resample(*values.shape)]
-    if known.all():
-        resampled = statistic(drawn)
-    else:
-        resampled = np.array([statistic(row[~np.isnan(row)]) for row in drawn])
-    tail = 50 * (1 - CONFIDENCE)
-    low, high = np.nanpercentile(resampled, [tail, 100 - tail])
-    return Estimate(value, float(low), float(high), n)
+    resampled = statistic(drawn) if known.all() else np.array([statistic(row[~np.isnan(row)]) for row in drawn])
+    return Estimate(value, *_interval(resampled), n)
 
 
 def paired_difference(values: Floats, reference: Floats) -> Estimate:
     """Mean of ``values - reference`` over the repetitions of two tables, (W, S) or (W, 1) each, with its interval."""
     return estimate(values - reference)
+
+
+def paired_ratio(values: Floats, reference: Floats) -> Estimate:
+    """mean(values) / mean(reference) - 1 over the repetitions known in both; NaN where the reference is 0 throughout.
+
+    For a reference > 0 its interval excludes 0 exactly when that of :func:`paired_difference` does.
+    """
+    known = ~np.isnan(values - reference)
+    ours, theirs = (np.where(known, table, 0.0).ravel() for table in (values, reference))
+    n = int(known.sum())
+    value = float(_ratio(ours, theirs))
+    if n < MIN_REPETITIONS or np.isnan(value):
+        return Estimate(value, np.nan, np.nan, n)
+    drawn = resample(*known.shape)
+    return Estimate(value, *_interval(_ratio(ours[drawn], theirs[drawn])), n)
+
+
+def _ratio(ours: Floats, theirs: Floats) -> Floats:
+    base = theirs.sum(axis=-1)
+    return np.asarray(ours.sum(axis=-1) / np.where(base == 0, np.nan, base) - 1, dtype=np.float64)
+
+
+def _interval(resampled: Floats) -> tuple[float, float]:
+    tail = 50 * (1 - CONFIDENCE)
+    low, high = np.nanpercentile(resampled, [tail, 100 - tail])
+    return float(low), float(high)
 
 
 def win_rate(values: Floats, reference: Floats, better: str) -> float:

@@ -78,4 +78,6 @@ def _average(times: Floats, values: Floats, count: int) -> tuple[Floats, Floats]
     edges = np.linspace(times[0], times[-1], count)
     area = np.vstack([np.zeros(values.shape[1]), np.cumsum(values[:-1] * np.diff(times)[:, None], axis=0)])
     at_edges = np.column_stack([np.interp(edges, times, column) for column in area.T])
-    return edges, np.vstack([np.diff(at_edges, axis=0) / np.diff(edges)[:, None], values[-1:]])
+    means = np.diff(at_edges, axis=0) / np.diff(edges)[:, None]
+    means = np.clip(means, values.min(axis=0), values.max(axis=0))  # rounding must not exceed the cluster
+    return edges, np.vstack([means, values[-1:]])

@@ -1,0 +1,180 @@
+"""Actions of the environment: edits of the allocation, and the mask of valid ones.
+
+Action 0 commits. Action ``1 + j * K + e`` applies edit ``e`` of EDITS to slot ``j``. Edits change who
+holds which device at once, but only the net change at the commit costs anything. A rigid job has
+two rungs, nothing and its request.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from envs.jit import jit
+from envs.layout import CONSOLIDATED
+from envs.observe import NOT_NEGATIVE
+from envs.placement import (
+    WHOLE,
+    find_placement,
+    find_share,
+    pack_on,
+    place,
+    release,
+    spread_on,
+    take_targets,
+)
+
+
+class Edit(IntEnum):
+    """What one action does to one job."""
+
+    MORE = 0
+    LESS = 1
+    FREEZE = 2
+    UNFREEZE = 3
+    PLACE_PACKED = 4
+    PLACE_SAFE = 5
+    PLACE_ALIKE = 6
+    PLACE_SPREAD = 7
+
+
+EDITS: tuple[tuple[str, str], ...] = (
+    ("more", "more GPUs: the next rung of the ladder; a waiting rigid job starts"),
+    ("less", "fewer GPUs: the rung below; a rigid job stops"),
+    ("freeze", "freeze one module more (layer-elastic jobs)"),
+    ("unfreeze", "freeze one module less (layer-elastic jobs)"),
+    ("place_packed", "move to as few nodes as possible"),
+    ("place_safe", "move to the nodes with the least straggler risk (straggler scenario)"),
+    ("place_alike", "move to nodes of equal speed (straggler scenario)"),
+    ("place_spread", "move to as many nodes as possible"),
+)
+NUM_EDITS = len(EDITS)
+COMMIT = 0
+
+
+def num_actions(num_slots: int) -> int:
+    """A, the size of the action space."""
+    return 1 + num_slots * NUM_EDITS
+
+
+@jit
+def own_type(s, j):
+    """GPU type that slot ``j`` holds devices of."""
+    return s.node_type[s.gpu_node[s.first_gpu[j]]]
+
+
+@jit
+def free_without(s, j):
+    """Write the free devices of each node, were slot ``j`` to give its own back, to ``scratch_free``."""
+    for n in range(s.num_nodes):
+        s.scratch_free[n] = s.node_free[n]
+    g = s.first_gpu[j]
+    while g >= 0:
+        s.scratch_free[s.gpu_node[g]] += 1
+        g = s.gpu_next[g]
+
+
+@jit
+def find_packed(s, j):
+    """Fewest-nodes placement of running slot ``j`` on its own type, its devices counted as free."""
+    free_without(s, j)
+    return pack_on(s, s.gpus[j], own_type(s, j), s.scratch_free)
+
+
+@jit
+def can_pack(s, j):
+    """Whether a running job could span fewer nodes."""
+    if s.num_nodes_held[j] < 2:
+        return False
+    count = find_packed(s, j)
+    return 0 < count < s.num_nodes_held[j]
+
+
+@jit
+def holds_on(s, j, n):
+    """Whether slot ``j`` holds a device of node ``n``."""
+    g = s.first_gpu[j]
+    while g >= 0:
+        if s.gpu_node[g] == n:
+            return True
+        g = s.gpu_next[g]
+    return False
+
+
+@jit
+def can_spread(s, j):
+    """Whether a running job could span more nodes: some other node of its type has a free device."""
+    if s.num_nodes_held[j] >= s.gpus[j]:
+        return False
+    t = own_type(s, j)
+    for n in range(s.num_nodes):  # noqa: SIM110 - compiled loop
+        if s.node_free[n] > 0 and s.node_type[n] == t and not holds_on(s, j, n):
+            return True
+    return False
+
+
+@jit
+def fits(s, j, most_free, largest):
+    """Whether waiting slot ``j`` can be placed now; ``most_free``: free devices of the emptiest node."""
+    if s.share[j] < WHOLE:
+        return find_share(s, j) >= 0
+    if s.placement_rule == CONSOLIDATED and s.gpu_type[j] < 0 and s.request[j] <= largest:
+        return s.request[j] <= most_free
+    return find_placement(s, j, s.placement_rule) > 0
+
+
+@jit
+def valid_edits(s, j, most_free, largest):
+    """Valid edits of slot ``j`` as bits: bit e for edit e."""
+    if s.gpus[j] == 0:
+        return fits(s, j, most_free, largest) << Edit.MORE
+    bits = (s.pinned[j] == 0 or s.held_gpus[j] == 0) << Edit.LESS
+    if s.gpus[j] > 1:
+        bits |= can_pack(s, j) << Edit.PLACE_PACKED
+        bits |= can_spread(s, j) << Edit.PLACE_SPREAD
+    return bits
+
+
+@jit
+def mask_slots(s, mask, slots, count, most_free, largest):
+    """Write the validity of the edits of the first ``count`` of ``slots``."""
+    for i in range(count):
+        j = slots[i]
+        bits = valid_edits(s, j, most_free, largest)
+        first = (1 + j * NUM_EDITS) & NOT_NEGATIVE
+        while bits != 0:
+            mask[first] = bits & 1
+            first += 1
+            bits >>= 1
+
+
+@jit
+def fill_mask(s, mask):
+    """Write the validity of every action to ``mask`` (A,) bool; commit is always valid."""
+    for i in range(mask.shape[0]):
+        mask[i] = False
+    mask[COMMIT] = True
+    most_free = largest = 0
+    for n in range(s.num_nodes):
+        most_free = max(most_free, s.node_free[n])
+        largest = max(largest, s.node_gpus[n])
+    mask_slots(s, mask, s.waiting, s.num_waiting, most_free, largest)
+    mask_slots(s, mask, s.running, s.num_running, most_free, largest)
+
+
+@jit
+def apply_edit(s, action, log):
+    """Apply a valid edit; the slot it changed."""
+    j = (action - 1) // NUM_EDITS
+    edit = (action - 1) % NUM_EDITS
+    if edit == Edit.MORE:
+        place(s, j, s.placement_rule)
+    elif edit == Edit.LESS:
+        release(s, j, log)
+    else:
+        t = own_type(s, j)
+        count = find_packed(s, j) if edit == Edit.PLACE_PACKED else 0
+        release(s, j, log)
+        if edit == Edit.PLACE_SPREAD:
+            count = spread_on(s, s.request[j], t, s.node_free)
+        take_targets(s, j, count)
+    return j

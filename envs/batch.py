@@ -1,0 +1,275 @@
+"""Many environments stepped at once: the batch that the RL faces are views of.
+
+The only parallel loop of the project is here. Rows are independent and every random number is a
+function of the row's seed, so results do not depend on the batch size or the number of threads.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from envs.actions import COMMIT, num_actions
+from envs.episode import (
+    HALTED,
+    INVALID_ACTION,
+    NOTHING,
+    RUNNING_ON,
+    TERMINATED,
+    TRUNCATED,
+    begin_episode,
+    draw_window,
+    observe,
+    run_to_pass,
+    step_episode,
+    take_reward,
+)
+from envs.jit import jit, prange
+from envs.layout import LOG_DTYPE, LOG_FULL, OK, make_state
+from envs.objectives import terminal_reward
+from envs.order import Key, ListOrder, set_order
+from envs.settings import EnvSettings
+from envs.simulate import SimulatorError, job_frame
+from envs.workload import empty_results
+
+SAME_STEP, NEXT_STEP, MANUAL = 0, 1, 2  # when a finished row begins its next episode
+FEW = 8  # below this many rows a parallel loop costs more than it gains
+
+Bools = npt.NDArray[np.bool_]
+
+
+@jit
+def begin_row(b, states, jobs, results, log, settings, windows):
+    """Begin row ``b``'s next episode on a window drawn from its seed."""
+    s = states[b]
+    return begin_episode(
+        s, jobs, results[b, s.episode % 2], log, draw_window(s, windows), settings.length, settings.horizon, settings.scale
+    )
+
+
+@jit
+def step_row(b, states, jobs, results, log, settings, windows, actions, obs, mask, final_obs, reward, outcome):
+    """Step row ``b``: action, reward, autoreset, observation, mask. Returns the outcome."""
+    s = states[b]
+    reward[b] = 0.0
+    if s.needs_reset:
+        code = begin_row(b, states, jobs, results, log, settings, windows)
+        observe(s, obs[b], mask[b], settings.width, -1)
+        return code
+    half = (s.episode - 1) % 2
+    code, slot = step_episode(s, jobs, results[b, half], log, mask[b], actions[b])
+    if code == INVALID_ACTION:
+        if not settings.commit_invalid:
+            return code
+        code, slot = step_episode(s, jobs, results[b, half], log, mask[b], COMMIT)
+    if slot < 0:
+        reward[b] = take_reward(s)
+    if code == TERMINATED or code == TRUNCATED:
+        if settings.autoreset == SAME_STEP:
+            observe(s, final_obs[b], mask[b], settings.width, -1)
+            if begin_row(b, states, jobs, results, log, settings, windows) == HALTED:
+                code = HALTED
+        else:
+            s.needs_reset = settings.autoreset == NEXT_STEP
+    observe(s, obs[b], mask[b], settings.width, slot)
+    return code
+
+
+@jit
+def step_serial(states, jobs, results, log, settings, windows, actions, obs, mask, final_obs, reward, outcome):
+    """Step every row, one after another; the largest outcome."""
+    worst = 0
+    for b in range(states.shape[0]):
+        outcome[b] = step_row(
+            b, states, jobs, results, log, settings[0], windows, actions, obs, mask, final_obs, reward, outcome
+        )
+        worst = max(worst, outcome[b])
+    return worst
+
+
+@numba.njit(cache=True, error_model="numpy", fastmath=False, parallel=True)
+def step_parallel(states, jobs, results, log, settings, windows, actions, obs, mask, final_obs, reward, outcome):
+    """Step every row on all threads; the largest outcome."""
+    for b in prange(states.shape[0]):
+        outcome[b] = step_row(
+            b, states, jobs, results, log, settings[0], windows, actions, obs, mask, final_obs, reward, outcome
+        )
+    return outcome.max()
+
+
+@jit
+def reset_rows(states, jobs, results, log, settings, windows, chosen, starts, obs, mask):
+    """Begin a new episode in the chosen rows, on window ``starts[b]`` or, if that is -1, on a drawn one."""
+    worst = 0
+    for b in range(states.shape[0]):
+        if not chosen[b]:
+            continue
+        s = states[b]
+        start = starts[b] if starts[b] >= 0 else draw_window(s, windows)
+        code = begin_episode(
+            s, jobs, results[b, s.episode % 2], log, start, settings[0].length, settings[0].horizon, settings[0].scale
+        )
+        worst = max(worst, code)
+        observe(s, obs[b], mask[b], settings[0].width, -1)
+    return worst
+
+
+@jit
+def resume_row(states, jobs, results, log, settings, obs, mask):
+    """Go on in a batch of one that stopped to have its log emptied; outcome and reward."""
+    s = states[0]
+    code = run_to_pass(s, jobs, results[0, (s.episode - 1) % 2], log)
+    observe(s, obs[0], mask[0], settings[0].width, -1)
+    return code, take_reward(s)
+
+
+_SETTINGS = np.dtype(
+    [
+        ("length", "i8"),
+        ("width", "i8"),
+        ("autoreset", "i8"),
+        ("commit_invalid", "i8"),
+        ("horizon", "f8"),
+        ("scale", "f8"),
+    ]
+)
+
+
+class Batch:
+    """B environments with the same workload, cluster and settings.
+
+    After :meth:`reset` or :meth:`step`: ``obs`` (B, R) float32, ``mask`` (B, A) bool, ``reward`` (B,)
+    float64, ``terminated`` and ``truncated`` (B,) bool, and ``final_obs`` (B, R), the last observation
+    of rows that finished when ``autoreset`` is SAME_STEP. The arrays are written in place.
+    """
+
+    def __init__(self, settings: EnvSettings, num_envs: int, autoreset: int = SAME_STEP, record: bool = False) -> None:
+        if record and num_envs != 1:
+            raise ValueError("only a batch of one can record GPU intervals")
+        self.settings, self.num_envs, self.layout = settings, num_envs, settings.layout
+        self.jobs, self.windows = settings.jobs, settings.windows
+        self.states = make_state(num_envs, settings.num_slots, settings.cluster, settings.sim)
+        set_order(self.states, ListOrder(Key.ARRIVAL))
+        self.states["skip_idle"] = 1
+        self.states["backlog_allowed"] = 1
+        self.states["has_shares"] = bool((self.jobs["share_milli"] < 1000).any())
+        self.states["edit_budget"] = settings.edit_budget
+        self.states["objective"] = settings.objective_code
+        self.results = empty_results((num_envs, 2, settings.length))
+        self.log = np.zeros(8 * settings.cluster.num_gpus + 65536 if record else 0, LOG_DTYPE).view(np.recarray)
+        self.logged: list[npt.NDArray[np.void]] = []
+        self._record = np.zeros(1, _SETTINGS).view(np.recarray)
+        self._record[0] = (
+            settings.length,
+            self.layout.gpus_per_node,
+            autoreset,
+            settings.on_invalid == "commit",
+            settings.horizon_s or 0.0,
+            settings.reward_scale or 0.0,
+        )
+        self.obs = np.zeros((num_envs, self.layout.size), np.float32)
+        self.final_obs = np.zeros_like(self.obs)
+        self.mask = np.zeros((num_envs, num_actions(settings.num_slots)), np.bool_)
+        self.reward = np.zeros(num_envs)
+        self.outcome = np.zeros(num_envs, np.int64)
+        self.terminated = np.zeros(num_envs, np.bool_)
+        self.truncated = np.zeros(num_envs, np.bool_)
+        self._some_ended = False
+        self._step = step_serial
+        # Plain arrays: numba looks up the type of an np.recarray in Python, 1-2 us each.
+        records = (self.states, self.jobs, self.results, self.log, self._record)
+        self._args = (*(record.view(np.ndarray) for record in records), self.windows)
+        self._outputs = (self.obs, self.mask, self.final_obs, self.reward, self.outcome)
+
+    def set_threads(self, threads: int) -> None:
+        """Step on this many threads; batches of fewer than 8 rows stay on one."""
+        numba.set_num_threads(threads)
+        self._step = step_parallel if threads > 1 and self.num_envs >= FEW else step_serial
+
+    def reset(
+        self,
+        seeds: npt.NDArray[np.int64] | None = None,
+        rows: Bools | None = None,
+        starts: npt.NDArray[np.int64] | None = None,
+    ) -> None:
+        """Begin new episodes in ``rows`` (default all).
+
+        ``seeds`` (B,): restart the row's random numbers. ``starts`` (B,): first job of the window, -1:
+        drawn from the seed.
+        """
+        rows = np.ones(self.num_envs, np.bool_) if rows is None else rows
+        if seeds is not None:
+            self.states["seed"][rows] = seeds[rows]
+            self.states["episode"][rows] = 0
+        if starts is None:
+            starts = np.full(self.num_envs, -1, np.int64)
+        code = reset_rows(*self._args, rows, starts, self.obs, self.mask)
+        if code == HALTED:
+            self._raise_halted()
+        self.terminated[rows] = False
+        self.truncated[rows] = False
+
+    def step(self, actions: npt.NDArray[np.int64]) -> None:
+        """Take one action in every row; raises SimulatorError on an invalid one unless it commits."""
+        worst = self._step(*self._args, actions, *self._outputs)
+        if worst == RUNNING_ON and not self._some_ended:
+            return
+        np.equal(self.outcome, TERMINATED, out=self.terminated)
+        np.equal(self.outcome, TRUNCATED, out=self.truncated)
+        self._some_ended = worst != RUNNING_ON
+        if self._some_ended:
+            self._after_step(actions)
+
+    def _after_step(self, actions: npt.NDArray[np.int64]) -> None:
+        """Deal with rows that did not simply run on: finished, refused, or stopped."""
+        invalid = np.flatnonzero(self.outcome == INVALID_ACTION)
+        if len(invalid):
+            raise SimulatorError(f"environment {invalid[0]}: action {actions[invalid[0]]} is not valid now (see the mask)")
+        while (self.outcome == HALTED).any():
+            if len(self.log) == 0 or self.states["status"][0] != LOG_FULL:
+                self._raise_halted()
+            self.drain_log()
+            code, reward = resume_row(*self._args[:5], self.obs, self.mask)
+            self.outcome[0] = code
+            self.reward[0] += reward
+            self.terminated[0], self.truncated[0] = code == TERMINATED, code == TRUNCATED
+        if self.settings.objective_code == NOTHING:
+            for b in np.flatnonzero(self.terminated | self.truncated):
+                self.reward[b] += terminal_reward(self.settings.objective, self.episode_jobs(int(b)), self.settings.cluster.num_gpus)
+
+    def _raise_halted(self) -> None:
+        b = int(np.flatnonzero(self.states["status"] != OK)[0])
+        s = self.states[b]
+        raise SimulatorError(
+            f"environment {b} stopped at {s.now:g} s with status {s.status}: "
+            f"{s.num_waiting} jobs wait, {s.num_running} run"
+        )
+
+    def drain_log(self) -> None:
+        """Move the logged GPU intervals out of the buffer of a batch of one."""
+        s = self.states[0]
+        self.logged.append(self.log[: int(s.log_len)].copy())
+        s.log_len = 0
+        s.status = OK
+
+    def episode_jobs(self, b: int) -> pd.DataFrame:
+        """Job table, as RunResult.jobs, of row ``b``'s episode that has just finished."""
+        # Under SAME_STEP the record has begun the next episode; the results are in the other half.
+        begun = int(self._record.autoreset[0]) == SAME_STEP
+        results = self.results[b, (int(self.states.episode[b]) - (2 if begun else 1)) % 2]
+        start = int(self.states.last_window[b] if begun else self.states.window[b])
+        return job_frame(self.settings.source.window(start, self.settings.length), results)
+
+    def snapshot(self) -> dict[str, npt.NDArray[Any]]:
+        """Everything that changes from step to step, as copies."""
+        names = ("states", "results", "obs", "final_obs", "mask", "reward", "outcome", "terminated", "truncated")
+        return {name: getattr(self, name).copy() for name in names}
+
+    def restore(self, snapshot: dict[str, npt.NDArray[Any]]) -> None:
+        """Go back to a snapshot."""
+        for name, value in snapshot.items():
+            getattr(self, name)[...] = value

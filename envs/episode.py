@@ -1,0 +1,131 @@
+"""One environment's episode: begin, step, reward. Compiled, over one record.
+
+Time advances only on a commit. A pass at which no job waits is skipped: with rigid jobs there is
+nothing to gain by stopping a job for nobody.
+"""
+
+from __future__ import annotations
+
+import math
+
+from envs.actions import COMMIT, apply_edit, fill_mask
+from envs.commit import commit
+from envs.dynamics import FINISHED, PASS_DUE, REACHED, advance, next_multiple, start_window
+from envs.jit import jit
+from envs.layout import OK, STALLED, UNFINISHED
+from envs.observe import fill_observation, refresh_observation
+from envs.rng import Purpose, uniform
+
+# What the reward integrates.
+JOB_TIME, TIME, NOTHING = 0, 1, 2
+# What a step led to.
+RUNNING_ON, TERMINATED, TRUNCATED, INVALID_ACTION, HALTED = 0, 1, 2, 3, 4
+IDLE_S = 60.0  # how far the clock moves when jobs wait, nothing runs and nothing will happen
+
+
+@jit
+def draw_window(s, windows):
+    """Start of this episode's window, a pure function of the seed and the number of the episode."""
+    pick = int(uniform(s.seed, Purpose.WINDOW, s.episode, 0) * windows.shape[0])
+    return windows[pick]
+
+
+@jit
+def clear_results(results):
+    """Forget the jobs of the window before."""
+    for i in range(results.shape[0]):
+        row = results[i]
+        row.first_start = row.finish = row.queueing_delay = math.nan
+        row.service = row.paused_gpu_s = 0.0
+        row.num_rescales = row.num_preemptions = 0
+        row.status = UNFINISHED
+
+
+@jit
+def begin_episode(s, jobs, results, log, start, length, horizon, scale):
+    """Start the window of ``length`` jobs at row ``start`` and run to the first pass; as run_to_pass().
+
+    ``horizon`` [s] and ``scale``: given, or 0 for the bound and the divisor that the window implies.
+    """
+    stop = min(start + length, jobs.shape[0])
+    clear_results(results)
+    start_window(s, start, stop, jobs[start].arrival)
+    s.last_window, s.window = s.window, start
+    s.episode += 1
+    work = 0.0
+    for i in range(start, stop):
+        work += jobs[i].work
+    # One job after another would be done by then, even with a pause each.
+    bound = jobs[stop - 1].arrival - s.origin + work + (stop - start) * (60.0 + s.rescale_pause)
+    s.horizon = horizon if horizon > 0 else bound
+    s.reward_scale = scale if scale > 0 else max(work, 1.0)
+    s.rewarded = 0.0
+    s.needs_reset = 0
+    return run_to_pass(s, jobs, results, log)
+
+
+@jit
+def integrate_to(s, t):
+    """Move the clock to ``t`` although nothing happens there."""
+    s.jct_integral += s.num_unfinished * (t - s.last_event)
+    s.now = s.last_event = t
+
+
+@jit
+def run_to_pass(s, jobs, results, log):
+    """Advance to the next pass at which a job waits; RUNNING_ON, TERMINATED, TRUNCATED or HALTED."""
+    while True:
+        code = advance(s, jobs, results, log, s.horizon)
+        if code == PASS_DUE:
+            if s.num_waiting > 0:
+                s.edits_left = s.edit_budget
+                return RUNNING_ON
+            commit(s)
+        elif code == FINISHED:
+            return TERMINATED
+        elif code == REACHED:
+            integrate_to(s, s.horizon)
+            return TRUNCATED
+        elif s.status == STALLED and s.num_running == 0:
+            s.status = OK
+            t = s.now + IDLE_S if s.interval == 0 else next_multiple(s.now, s.interval)
+            integrate_to(s, min(t, s.horizon))
+            if s.now == s.horizon:
+                return TRUNCATED
+            s.edits_left = s.edit_budget
+            return RUNNING_ON
+        else:
+            return HALTED
+
+
+@jit
+def take_reward(s):
+    """Reward since the last one: minus the increase of the objective's integral, scaled."""
+    integral = s.jct_integral if s.objective == JOB_TIME else (s.now if s.objective == TIME else 0.0)
+    reward = -(integral - s.rewarded) / s.reward_scale
+    s.rewarded = integral
+    return reward
+
+
+@jit
+def step_episode(s, jobs, results, log, mask, action):
+    """Take one action; what it led to. Nothing changes on INVALID_ACTION."""
+    if action < 0 or action >= mask.shape[0] or not mask[action]:
+        return INVALID_ACTION, -1
+    if action != COMMIT:
+        slot = apply_edit(s, action, log)
+        s.edits_left -= 1
+        if s.edits_left > 0:
+            return RUNNING_ON, slot
+    commit(s)
+    return run_to_pass(s, jobs, results, log), -1
+
+
+@jit
+def observe(s, obs, mask, width, slot):
+    """Write observation and mask; after an edit of ``slot`` only what it changed."""
+    if slot >= 0:
+        refresh_observation(s, obs, width, slot)
+    else:
+        fill_observation(s, obs, width)
+    fill_mask(s, mask)
