@@ -67,5 +67,6 @@ def _reason(box: str) -> str:
         else:
             words += f" {line}"
     sentence = next((part for part in [*parts, words.strip()] if part), " ".join(box.split()))
+    sentence = re.sub(r"^Error parsing (sim|[A-Z]\w*): ", "", sentence)  # a dataclass's own check: its message says all
     hint = re.search(r"Perhaps you meant:\s*(--[\w.-]+)", " ".join(lines))
     return sentence + (f" (did you mean {hint[1]}?)" if hint else "")

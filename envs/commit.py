@@ -49,7 +49,6 @@ def settle_hold(s, j):
     """Close the accounts of slot ``j``'s present hold at ``s.now``: service and pause."""
     held = s.held_gpus[j] * s.share[j] / 1000.0
     s.service[j] += held * (s.now - s.held_since[j])
-    s.level_service[j] += held * (s.now - s.held_since[j])
     paused = min(s.now, s.anchor[j]) - s.held_since[j]
     if paused > 0:
         s.paused_gpu_s[j] += held * paused
@@ -70,14 +69,14 @@ def start_hold(s, j, pause):
     s.finish[j] = s.anchor[j] + (s.work[j] - s.done[j])
     s.held_since[j] = s.now
     s.num_starts[j] += 1
-    set_level_time(s, j, s.now, s.level_service[j])
 
 
 @jit
 def start(s, j):
     """Book the start or resumption of waiting slot ``j``."""
     s.queueing_delay[j] += s.now - s.waiting_since[j]
-    s.level_wait[j] += s.now - s.waiting_since[j]
+    if s.level[j] > 0:
+        s.level_wait[j] += s.now - s.waiting_since[j]
     first = s.num_starts[j] == 0
     if first:
         s.first_start[j] = s.now
@@ -86,6 +85,8 @@ def start(s, j):
         s.start_time[j] = s.now
     s.phase[j] = RUNNING
     start_hold(s, j, 0.0 if first else s.rescale_pause)
+    s.level_since[j] = s.now
+    set_level_time(s, j, s.now, s.level_service[j])
 
 
 @jit
@@ -101,6 +102,7 @@ def migrate(s, j):
 def preempt(s, j):
     """Book the loss of all devices of running slot ``j``."""
     settle_hold(s, j)
+    s.level_service[j] += s.demand[j] * (s.now - s.level_since[j])
     settle_progress(s, j)
     if s.checkpoint > 0:
         s.done[j] = math.floor(s.done[j] / s.checkpoint) * s.checkpoint
@@ -155,7 +157,7 @@ def book(s, j):
 
 @jit
 def commit(s):
-    """End a scheduling pass: book every net change and bring the lists of slots up to date."""
+    """End a scheduling pass: book every net change, bring the lists up to date; whether anything changed."""
     any_started, any_stopped, any_migrated = False, False, False
     for i in range(s.num_touched):
         j = s.touched_slots[i]
@@ -181,3 +183,4 @@ def commit(s):
     s.num_touched = 0
     s.dirty = 0
     s.num_passes += 1
+    return any_started or any_stopped or any_migrated

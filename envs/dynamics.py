@@ -161,7 +161,7 @@ def promotion_time(s, j):
     """When waiting slot ``j`` returns to level 0; inf: not by waiting."""
     if s.level[j] == 0:
         return math.inf
-    return s.waiting_since[j] + (s.promote * (s.level_service[j] / s.demand[j]) - s.level_wait[j])
+    return s.waiting_since[j] + (s.promote * s.level_service[j] / s.demand[j] - s.level_wait[j])
 
 
 @jit

@@ -10,6 +10,7 @@ import logging
 import multiprocessing
 import os
 import signal
+import sys
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -100,7 +101,13 @@ def _ray(work: Callable[[C, T], R], context: C, tasks: Sequence[T], jobs: int) -
         raise EngineError("--engine ray needs Ray: pip install 'gpu-musher[ray]'") from None
     own = not ray.is_initialized()
     if own:
-        ray.init(address=os.environ.get("RAY_ADDRESS"), log_to_driver=False, logging_level=logging.ERROR)
+        path = os.pathsep.join(folder for folder in sys.path if folder)  # so that workers find what we find
+        ray.init(
+            address=os.environ.get("RAY_ADDRESS"),
+            runtime_env={"env_vars": {"PYTHONPATH": path}},
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+        )
     try:
         remote = ray.remote(num_cpus=1)(work)
         shared = ray.put(context)

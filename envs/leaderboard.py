@@ -26,6 +26,7 @@ NUMBERS = (  # metric, heading
 )
 # Left out first when the terminal is too narrow for all columns.
 SPARE = ("rho", "slowdown", "makespan [s]", "IQM [s]", "batch", "preemptions", "utilisation", "queueing [s]")
+SPARE_LAST = ("p99 jct [s]", "reads")
 
 
 @dataclass(frozen=True)
@@ -45,8 +46,7 @@ def make_leaderboard(
     references = list(dict.fromkeys(d.reference for d in differences))
     ratios = {(d.policy, d.reference): d.ratio for d in differences if d.metric == RANKED_BY}
     repeated = any(metrics[RANKED_BY].n > 1 for metrics in estimates.values())
-    interval = any(not np.isnan(metrics[RANKED_BY].ci_low) for metrics in estimates.values())
-    headings = ["policy", "mean jct [s]" + (", 95 % interval" if interval else "")]
+    headings = ["policy", "mean jct [s]"]
     headings += ["IQM [s]"] * repeated
     headings += [heading for _, heading in NUMBERS]
     headings += [f"jct vs {reference}" for reference in references]
@@ -65,7 +65,8 @@ def make_leaderboard(
 def print_leaderboard(board: Leaderboard, console: Console) -> None:
     """Print the table, without its least important columns where they do not fit, and the notes."""
     shown = list(board.headings)
-    for spare in (None, *SPARE):
+    references = [heading for heading in shown if heading.startswith("jct vs ")]
+    for spare in (None, *SPARE, *references[1:], *SPARE_LAST, *references[:1]):
         shown = [heading for heading in shown if heading != spare]
         table = _table(board, shown)
         if console.measure(table, options=console.options.update(max_width=10_000)).maximum <= console.width:
@@ -117,7 +118,7 @@ def _notes(estimates: Estimates, tables: Tables, policies: Sequence[Policy]) -> 
     if fewest < MIN_REPETITIONS:
         notes = [f"Repetitions: {count}. Fewer than {MIN_REPETITIONS} give no interval; use --windows or --seeds."]
     else:
-        notes = [f"Repetitions: {count}. * the paired difference's interval excludes 0; negative is better."]
+        notes = [f"Repetitions: {count}. Brackets: 95 % intervals. * a paired difference whose interval excludes 0."]
     if any(policy.oracle for policy in policies):
         notes.append('Policies with an entry under "reads" know true quantities that no real scheduler has.')
     groups: dict[str, list[str]] = {}

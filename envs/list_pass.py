@@ -156,7 +156,10 @@ def quota_left(s):
 
 @jit
 def count_pass(s, log):
-    """Choose who runs by GPU count alone, preempt the others, then place the newly chosen."""
+    """Choose who runs by GPU count alone, preempt the others, then place the newly chosen.
+
+    Whether all of those could be placed: if not, devices stay idle and the next pass may differ.
+    """
     begin_walk(s)
     left = quota_left(s)
     r = w = 0
@@ -178,9 +181,11 @@ def count_pass(s, log):
     for i in range(s.num_running):
         if s.walk_state[s.running[i]] == UNDECIDED:
             release(s, s.running[i], log)
+    settled = True
     for i in range(w):
         if s.walk_state[s.waiting[i]] == CHOSEN:
-            place(s, s.waiting[i], s.placement_rule)
+            settled &= place(s, s.waiting[i], s.placement_rule)
+    return settled
 
 
 # --- preemption under consolidated placement ---
@@ -349,14 +354,18 @@ def evict_walk(s, w, r, log):
 @jit
 def list_pass(s, log):
     """One scheduling pass by the record's ordering rule."""
+    settled = True
     if not s.preemptive:
         fill_pass(s)
     elif s.num_waiting > 0:
         if s.select_by_count:
-            count_pass(s, log)
+            settled = count_pass(s, log)
         else:
             evict_pass(s, log)
-    commit(s)
+    changed = commit(s)
+    # A pass that changes nothing would change nothing again, so the next interval may be skipped; one
+    # that preempts may leave devices for jobs that it had already passed over.
+    s.dirty = not settled or (s.preemptive and changed)
 
 
 @jit

@@ -85,7 +85,7 @@ def set_key(s, j, key):
         return
     first, second = 0.0, 0.0
     if key == Key.NUM_GPUS:
-        first = s.demand[j]
+        first = float(s.request[j])
     elif key == Key.DURATION:
         first = s.estimate[j]
     elif key == Key.GPU_TIME:

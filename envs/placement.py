@@ -53,15 +53,15 @@ def best_fit_on(s, k, t, free, num_targets):
 
 @jit
 def pack_on(s, k, t, free):
-    """Fewest nodes of type ``t``: wholly idle nodes, the largest that fit first, then the rest on one node."""
+    """Few nodes of type ``t``: wholly idle nodes, largest first, while they are used up; the rest on one node."""
     need, count = k, 0
     while need > 0 and k > s.max_node_gpus[t]:
         best, best_gpus = -1, 0
         for n in range(s.num_nodes):
             gpus = s.node_gpus[n]
-            if s.node_type[n] == t and free[n] == gpus and best_gpus < gpus <= need and not is_target(s, n, count):
+            if s.node_type[n] == t and free[n] == gpus and gpus > best_gpus and not is_target(s, n, count):
                 best, best_gpus = n, gpus
-        if best < 0:
+        if best < 0 or best_gpus > need:
             break
         s.target_node[count], s.target_count[count] = best, best_gpus
         need -= best_gpus

@@ -27,7 +27,7 @@ def versions() -> dict[str, str]:
 
 def git_commit() -> str | None:
     """Commit of the checkout this code runs from, with "+changes" if it was edited since; None outside of one."""
-    commit = _git("rev-parse", "HEAD")
+    commit = _git("rev-parse", "HEAD") if (ROOT / ".git").exists() else None  # not the commit of a folder around us
     if commit is None:
         return None
     return commit + ("+changes" if _git("status", "--porcelain", "--untracked-files=no") else "")

@@ -196,10 +196,10 @@ def _validate(where: Callable[[int], str], jobs: pd.DataFrame) -> None:
         ),
         ("share_milli", (jobs["share_milli"] < 1) | (jobs["share_milli"] > 1000), "must lie between 1 and 1000"),
         ("share_milli", (jobs["share_milli"] < 1000) & (jobs["num_gpus"] != 1), "below 1000 needs num_gpus 1"),
-        ("estimate_s", jobs["estimate_s"] < 0, "must be >= 0"),
+        *((name, jobs[name] < 0, "must be >= 0") for name in ("batch_size", "max_gpus", "estimate_s")),
         ("job_id", jobs["job_id"].duplicated(), "occurs twice"),
     )
     for column, broken, rule in rules:
         if broken.any():
             row = int(np.flatnonzero(broken)[0])
-            raise TraceError(f"{where(row)}: {column} {jobs[column].iloc[row]} {rule}")
+            raise TraceError(f"{where(row)}: {' '.join(f'{column} {jobs[column].iloc[row]} {rule}'.split())}")

@@ -1,0 +1,129 @@
+"""From the text of a policy on the command line to a scheduler.
+
+``name[:host][?key=value,key=value]`` is a baseline, ``package.module:ClassName[?key=value]`` a user's own
+scheduler (modules in the current folder are found too), a folder with a ``config.json`` a run of
+train.py, and ``pretrained:NAME`` a shipped one. How a folder becomes a scheduler is passed in, since
+baselines know nothing of agents.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pandas as pd
+
+from baselines import BASELINES
+from baselines.parameters import PolicyError, parse_parameters, suggest
+from envs.order import Key
+from envs.spec import SimConfig
+from envs.view import ListScheduler, Scheduler
+
+AnyScheduler = ListScheduler | Scheduler
+LoadRun = Callable[[Path], AnyScheduler]
+
+DURATION_KEYS = (Key.DURATION, Key.REMAINING, Key.GPU_TIME, Key.REMAINING_GPU_TIME)
+
+
+def make_policy(text: str, load_run: LoadRun, pretrained: Path) -> AnyScheduler:
+    """The scheduler that ``text`` names; ``pretrained`` is the folder of shipped runs.
+
+    Raises :class:`PolicyError`, and whatever ``load_run`` raises for a folder it cannot read.
+    """
+    base, question, query = text.partition("?")
+    if base.startswith("pretrained:"):
+        return _load(text, pretrained / base.removeprefix("pretrained:"), question, load_run, pretrained)
+    if base in BASELINES:
+        return _build(text, BASELINES[base], question, query)
+    if base and (Path(base).exists() or "/" in base):
+        return _load(text, Path(base), question, load_run, None)
+    name, colon, rest = base.partition(":")
+    if colon and name in BASELINES:
+        raise PolicyError(f"policy {text}: {name} does not take a host")
+    if colon:
+        return _build(text, _find_class(text, name, rest), question, query)
+    raise PolicyError(f"unknown policy {base!r}{suggest(base, list(BASELINES))}; known are {', '.join(BASELINES)}")
+
+
+def prepare(scheduler: AnyScheduler, jobs: pd.DataFrame, start: int = 0) -> AnyScheduler:
+    """The scheduler as it may be used on rows ``start`` .. of a trace's jobs: with history, if it needs any."""
+    with_history = getattr(scheduler, "with_history", None)
+    return scheduler if with_history is None else cast(AnyScheduler, with_history(jobs, start))
+
+
+def oracle_use(scheduler: AnyScheduler, config: SimConfig) -> tuple[str, ...]:
+    """True quantities that the scheduler reads; a duration is one only where it is not an estimate."""
+    reads: tuple[str, ...] = getattr(scheduler, "oracle", ())
+    return tuple(name for name in reads if name != "duration" or config.durations == "oracle")
+
+
+def uses_seed(scheduler: AnyScheduler, config: SimConfig) -> bool:
+    """Whether runs with different seeds can differ; a scheduler in Python may say so itself (``stochastic``)."""
+    if config.resolve().placement == "random":
+        return True
+    if not isinstance(scheduler, ListScheduler):
+        return bool(getattr(scheduler, "stochastic", True))
+    key = scheduler.order().key
+    return key == Key.RANDOM or (config.durations == "estimate" and key in DURATION_KEYS)
+
+
+def is_published(text: str) -> bool:
+    """Whether the policy is one of BASELINES."""
+    return text.partition("?")[0] in BASELINES
+
+
+def _load(text: str, folder: Path, question: str, load_run: LoadRun, shipped: Path | None) -> AnyScheduler:
+    if question:
+        raise PolicyError(f"policy {text}: a trained run takes no parameters")
+    if not (folder / "config.json").is_file():
+        if shipped is not None:
+            names = sorted(path.parent.name for path in shipped.glob("*/config.json"))
+            raise PolicyError(f"policy {text}: shipped runs are {', '.join(names) if names else 'none'}")
+        raise PolicyError(f"policy {text}: {folder} is no run of train.py, since it has no config.json")
+    return load_run(folder)
+
+
+def _build(text: str, cls: type, question: str, query: str) -> AnyScheduler:
+    """An instance of ``cls`` with the parameters of ``query``."""
+    values = parse_parameters(text, cls, query) if question else {}
+    try:
+        scheduler: Any = cls(**values)
+    except Exception as error:
+        reason = str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}"
+        raise PolicyError(f"policy {text}: {reason}") from None
+    for attribute in ("name", "batch"):
+        if not hasattr(scheduler, attribute):
+            raise PolicyError(f"policy {text}: {cls.__name__} has no attribute {attribute}")
+    return cast(AnyScheduler, scheduler)
+
+
+def _find_class(text: str, module_name: str, class_name: str) -> type:
+    if str(Path.cwd()) not in sys.path:  # last, so that no file of the user's hides an installed module
+        sys.path.append(str(Path.cwd()))
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (module_name == error.name or module_name.startswith(error.name + ".")):
+            raise PolicyError(
+                f"policy {text}: there is neither a baseline nor a module {module_name}"
+                f"{suggest(module_name, list(BASELINES))}"
+            ) from None
+        raise PolicyError(f"policy {text}: module {module_name} needs {error.name}, which is not installed") from None
+    except Exception as error:
+        raise PolicyError(f"policy {text}: importing {module_name} raised {type(error).__name__}: {error}") from None
+    cls = getattr(module, class_name, None)
+    if not inspect.isclass(cls):
+        classes = [name for name, value in vars(module).items() if _is_scheduler(value)]
+        known = f"; it has {', '.join(classes)}" if classes else ""
+        raise PolicyError(f"policy {text}: module {module_name} has no class {class_name!r}{known}")
+    if not _is_scheduler(cls):
+        raise PolicyError(f"policy {text}: {class_name} is no scheduler, since it has neither order nor allocate")
+    return cls
+
+
+def _is_scheduler(value: object) -> bool:
+    return inspect.isclass(value) and (hasattr(value, "order") or hasattr(value, "allocate"))

@@ -1,0 +1,226 @@
+"""Writes the tables of README.md and docs/*.md from the code, so that no list is kept twice.
+
+A page holds ``<!-- begin: NAME -->`` and ``<!-- end: NAME -->``; what stands between them is the table NAME of
+:data:`TABLES`. ``python -m docs.generate`` rewrites the pages, ``--check`` only names the stale ones.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import math
+import re
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import fields
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from docstring_parser import parse_from_object
+
+from agents.config import A2CConfig, PPOConfig, TrainConfig
+from agents.network import NetworkConfig
+from baselines import BASELINES
+from baselines.policy import oracle_use, prepare
+from envs.actions import EDITS
+from envs.metrics import JOB_COLUMNS, METRICS
+from envs.objectives import OBJECTIVES
+from envs.observe import FEATURES
+from envs.order import ListOrder
+from envs.spec import SCENARIOS, SimConfig
+from traces.generators import GENERATORS
+from traces.readers import READERS
+from traces.synthetic_philly import synthesise
+from traces.toys import TOYS
+from traces.trace import COLUMNS
+
+ROOT = Path(__file__).resolve().parents[1]
+BLOCK = re.compile(r"(<!-- begin: (?P<name>[\w-]+) -->\n).*?(<!-- end: (?P=name) -->)", re.DOTALL)
+
+
+def table(header: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    """A Markdown table with its final newline; ``|`` in a cell is escaped."""
+    lines = [[str(cell).replace("|", "\\|") for cell in row] for row in (header, *rows)]
+    lines.insert(1, ["---"] * len(lines[0]))
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def code(text: object) -> str:
+    return f"`{text}`" if str(text) else ""
+
+
+def summary(thing: object) -> str:
+    """First paragraph of a docstring on one line, without its full stop."""
+    return " ".join(inspect.cleandoc(thing.__doc__ or "").split("\n\n")[0].split()).rstrip(".")
+
+
+def options(cls: type) -> list[tuple[str, object, str]]:
+    """Name, default and meaning of each field of a configuration dataclass."""
+    meanings = {param.arg_name: param.description or "" for param in parse_from_object(cls).params}
+    return [(f.name, f.default, meanings.get(f.name, "")) for f in fields(cls) if f.repr]
+
+
+def trace_columns() -> str:
+    rows = [
+        (code(c.name), c.dtype, c.unit, "required" if c.missing is None else code(c.missing), c.meaning)
+        for c in COLUMNS
+    ]
+    return table(("column", "type", "unit", "when missing", "meaning"), rows)
+
+
+def trace_formats() -> str:
+    rows = [(code(name), reader.about, code(reader.header)) for name, reader in READERS.items()]
+    return table(("format", "what it is", "header it is detected by"), rows)
+
+
+def generators() -> str:
+    rows = [(code(name), generator.about, "any") for name, generator in GENERATORS.items()]
+    rows += [
+        (
+            code(name),
+            f"{len(toy.trace)} jobs; best mean jct {toy.optimal_mean_jct_s:.1f} s: {toy.why}",
+            code(toy.cluster),
+        )
+        for name, toy in TOYS.items()
+    ]
+    return table(("workload", "what it is", "cluster"), rows)
+
+
+def sim_config() -> str:
+    rows = [(code("--sim." + name.replace("_", "-")), code(value), text) for name, value, text in options(SimConfig)]
+    return table(("flag", "default", "meaning"), rows)
+
+
+def settings(cls: type) -> str:
+    rows = [(code(name), code(value), text) for name, value, text in options(cls) if text]
+    return table(("setting", "default", "meaning"), rows)
+
+
+def scenarios() -> str:
+    rows = [(code(s.name), s.question, code(s.trace), code(s.cluster)) for s in SCENARIOS.values()]
+    return table(("scenario", "question", "trace", "cluster"), rows)
+
+
+def list_order(cls: type[Any]) -> ListOrder:
+    """The ordering rule of a baseline, given the history of a small trace if it needs one."""
+    scheduler: Any = prepare(cls(), synthesise("synthetic-philly", jobs=64).jobs)
+    order: ListOrder = scheduler.order()
+    return order
+
+
+def reads(cls: type[Any]) -> str:
+    return ", ".join(oracle_use(cls(), SimConfig())) or "–"
+
+
+def baselines() -> str:
+    rows = [(code(name), summary(cls), reads(cls)) for name, cls in BASELINES.items()]
+    return table(("policy", "what it does", "oracle"), rows)
+
+
+def scheduler_row(name: str, cls: type[Any]) -> tuple[object, ...]:
+    order = list_order(cls)
+    preemptive = "yes" if order.preemptive else "no"
+    overtakes = "yes" if order.preemptive or order.backfill else "no"
+    return code(name), summary(inspect.getmodule(cls)), order.key.name, preemptive, overtakes, reads(cls), cls.batch
+
+
+def schedulers() -> str:
+    header = ("policy", "source", "key", "preemptive", "overtakes a job that does not fit", "oracle", "batch")
+    return table(header, [scheduler_row(name, cls) for name, cls in BASELINES.items()])
+
+
+def scheduler_options() -> str:
+    rows = [
+        (code(name), code(option), code(value), text)
+        for name, cls in BASELINES.items()
+        for option, value, text in options(cls)
+    ]
+    return table(("policy", "option", "default", "meaning"), rows)
+
+
+def metrics() -> str:
+    rows = [(code(m.name), m.unit, m.better, m.meaning) for m in METRICS]
+    return table(("metric", "unit", "better", "meaning"), rows)
+
+
+def job_columns() -> str:
+    return table(
+        ("column", "type", "unit", "meaning"), [(code(c.name), c.dtype, c.unit, c.meaning) for c in JOB_COLUMNS]
+    )
+
+
+def observation() -> str:
+    shapes = {"cluster": "(columns,)", "nodes": "(N, columns)", "jobs": "(J, columns)", "occupancy": "(N, G)"}
+    rows = [
+        (
+            code(f.block),
+            shapes[f.block],
+            code(f.name),
+            f"{f.low:g}",
+            "J - 1" if f.high == math.inf else f"{f.high:g}",
+            f.meaning,
+        )
+        for f in FEATURES
+    ]
+    return table(("block", "shape", "column", "low", "high", "meaning"), rows)
+
+
+def edits() -> str:
+    return table(("edit", "name", "meaning"), [(number, code(name), text) for number, (name, text) in enumerate(EDITS)])
+
+
+def objectives() -> str:
+    return table(("objective", "reward"), [(code(name), item.meaning) for name, item in OBJECTIVES.items()])
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "trace-columns": trace_columns,
+    "trace-formats": trace_formats,
+    "generators": generators,
+    "sim-config": sim_config,
+    "scenarios": scenarios,
+    "baselines": baselines,
+    "schedulers": schedulers,
+    "scheduler-options": scheduler_options,
+    "observation": observation,
+    "edits": edits,
+    "objectives": objectives,
+    "metrics": metrics,
+    "job-columns": job_columns,
+    "train-config": partial(settings, TrainConfig),
+    "ppo-config": partial(settings, PPOConfig),
+    "a2c-config": partial(settings, A2CConfig),
+    "network-config": partial(settings, NetworkConfig),
+}
+
+
+def pages() -> list[Path]:
+    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def render(text: str) -> str:
+    """A page with its tables as the code has them now; ``KeyError`` for a name that is not in TABLES."""
+    return BLOCK.sub(lambda match: match[1] + TABLES[match["name"]]() + match[3], text)
+
+
+def stale() -> list[Path]:
+    """Pages that differ from what :func:`render` gives."""
+    return [page for page in pages() if render(page.read_text()) != page.read_text()]
+
+
+def main() -> int:
+    """Exit code 1 when ``--check`` finds a stale page."""
+    parser = argparse.ArgumentParser(description="write the tables of the documentation from the code")
+    parser.add_argument("--check", action="store_true", help="change nothing; exit 1 if a page is stale")
+    check = parser.parse_args().check
+    found = stale()
+    for page in found:
+        print(f"{page.relative_to(ROOT)} {'is stale: run make docs' if check else 'written'}")
+        if not check:
+            page.write_text(render(page.read_text()))
+    return int(check and bool(found))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

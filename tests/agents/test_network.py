@@ -1,0 +1,144 @@
+"""The network: equivariant to the order of slots, the same weights at every size, silent about empty slots."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from agents.network import EMPTY_LOGIT, ClusterNetwork, NetworkConfig, held_share, split_observation
+from envs.observe import ObservationLayout
+
+SMALL = ObservationLayout(num_slots=12, num_nodes=16, gpus_per_node=4)
+LARGE = ObservationLayout(num_slots=40, num_nodes=64, gpus_per_node=8)
+EDITS = 8
+
+
+def random_observations(layout: ObservationLayout, batch: int, occupied: int, seed: int = 0) -> torch.Tensor:
+    """Observations with ``occupied`` jobs in random slots, each holding random GPUs."""
+    rng = np.random.default_rng(seed)
+    obs = torch.from_numpy(rng.random((batch, layout.size), dtype=np.float32))
+    parts = split_observation(obs, layout)
+    parts.nodes[:, :, 0] = 1.0
+    parts.jobs[:, :, :] = 0.0
+    parts.occupancy[:, :, :] = -1.0
+    for b in range(batch):
+        for slot in rng.choice(layout.num_slots, occupied, replace=False):
+            parts.jobs[b, slot, 0] = 1.0
+            parts.jobs[b, slot, 1:] = torch.from_numpy(rng.random(parts.jobs.shape[2] - 1, dtype=np.float32))
+            node, gpu = rng.integers(layout.num_nodes), rng.integers(layout.gpus_per_node)
+            parts.occupancy[b, node, gpu] = float(slot)
+    return obs
+
+
+def make_network(layout: ObservationLayout = SMALL, **sizes: int) -> ClusterNetwork:
+    torch.manual_seed(0)
+    network = ClusterNetwork(layout, EDITS, NetworkConfig(**sizes))
+    # Initial edit weights are nearly 0 on purpose; larger ones let a wrong logit show.
+    torch.nn.init.orthogonal_(network.edit_head[-1].weight)
+    return network
+
+
+def test_views_share_memory_with_the_observation():
+    obs = random_observations(SMALL, 2, 3)
+    split_observation(obs, SMALL).jobs[1, 2, 0] = 7.0
+    start, _, shape = SMALL.slices["jobs"]
+    assert obs[1, start + 2 * shape[1]] == 7.0
+
+
+def test_permuting_slots_permutes_logits_and_keeps_the_value():
+    network = make_network()
+    obs = random_observations(SMALL, 3, 7)
+    order = torch.from_numpy(np.random.default_rng(1).permutation(SMALL.num_slots))
+    moved = obs.clone()
+    parts, there = split_observation(obs, SMALL), split_observation(moved, SMALL)
+    there.jobs[:, :, :] = parts.jobs[:, order]
+    new_slot = torch.argsort(order)  # slot that the job of each old slot has moved to
+    holder = parts.occupancy.long()
+    there.occupancy[:, :, :] = torch.where(holder < 0, holder, new_slot[holder.clamp(min=0)]).float()
+
+    logits, value = network(obs, SMALL)
+    moved_logits, moved_value = network(moved, SMALL)
+    edits = logits[:, 1:].reshape(3, SMALL.num_slots, EDITS)
+    moved_edits = moved_logits[:, 1:].reshape(3, SMALL.num_slots, EDITS)
+    assert edits.std() > 1e-3
+    torch.testing.assert_close(moved_edits, edits[:, order], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(moved_logits[:, 0], logits[:, 0], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(moved_value, value, rtol=1e-4, atol=1e-5)
+
+
+def test_permuting_nodes_changes_nothing():
+    network = make_network()
+    obs = random_observations(SMALL, 3, 7)
+    moved = obs.clone()
+    order = torch.from_numpy(np.random.default_rng(2).permutation(SMALL.num_nodes))
+    parts, there = split_observation(obs, SMALL), split_observation(moved, SMALL)
+    there.nodes[:, :, :] = parts.nodes[:, order]
+    there.occupancy[:, :, :] = parts.occupancy[:, order]
+    for new, old in zip(network(moved, SMALL), network(obs, SMALL), strict=True):
+        torch.testing.assert_close(new, old, rtol=1e-4, atol=1e-5)
+
+
+def test_the_same_weights_run_on_a_larger_cluster_with_more_slots():
+    small, large = make_network(SMALL), make_network(LARGE)
+    assert {n: p.shape for n, p in small.named_parameters()} == {n: p.shape for n, p in large.named_parameters()}
+    logits, value = small(random_observations(LARGE, 2, 30), LARGE)
+    assert logits.shape == (2, 1 + LARGE.num_slots * EDITS)
+    assert value.shape == (2, 1)
+    assert torch.isfinite(logits).all()
+
+
+def test_more_empty_slots_change_nothing():
+    """Padding: the jobs of a 12-slot observation in a 40-slot one have the same logits."""
+    network = make_network()
+    wide = ObservationLayout(num_slots=40, num_nodes=16, gpus_per_node=4)
+    obs = random_observations(SMALL, 2, 5)
+    parts = split_observation(obs, SMALL)
+    padded = torch.zeros(2, wide.size)
+    there = split_observation(padded, wide)
+    there.cluster[:] = parts.cluster
+    there.nodes[:] = parts.nodes
+    there.jobs[:, : SMALL.num_slots] = parts.jobs
+    there.occupancy[:] = parts.occupancy
+    logits, value = network(obs, SMALL)
+    wide_logits, wide_value = network(padded, wide)
+    torch.testing.assert_close(wide_logits[:, : logits.shape[1]], logits, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(wide_value, value, rtol=1e-4, atol=1e-5)
+    assert (wide_logits[:, logits.shape[1] :] == EMPTY_LOGIT).all()
+
+
+@pytest.mark.parametrize("occupied", [0, 1])
+def test_few_or_no_jobs_give_finite_outputs_and_gradients(occupied):
+    network = make_network()
+    logits, value = network(random_observations(SMALL, 4, occupied), SMALL)
+    assert torch.isfinite(logits).all()
+    edits = logits[:, 1:].reshape(4, SMALL.num_slots, EDITS)
+    assert ((edits > EMPTY_LOGIT).all(dim=2).sum(dim=1) == occupied).all()
+    (logits[logits > EMPTY_LOGIT].sum() + value.sum()).backward()
+    assert all(torch.isfinite(p.grad).all() for p in network.parameters() if p.grad is not None)
+
+
+def test_a_job_sees_the_nodes_it_holds():
+    network = make_network()
+    obs = random_observations(SMALL, 1, 2)
+    moved = obs.clone()
+    parts = split_observation(moved, SMALL)
+    holder = parts.occupancy[0].max()
+    node = int((parts.occupancy[0] == holder).any(dim=1).nonzero()[0, 0])
+    parts.occupancy[0, node][parts.occupancy[0, node] == holder] = -1.0
+    parts.occupancy[0, (node + 1) % SMALL.num_nodes, 0] = holder
+    before = network(obs, SMALL)[0][0, 1:].reshape(-1, EDITS)
+    after = network(moved, SMALL)[0][0, 1:].reshape(-1, EDITS)
+    assert (before[int(holder)] - after[int(holder)]).abs().max() > 1e-5
+
+
+def test_held_share_by_hand():
+    # Node 0: slots 1, 1; node 1: slot 1 and a free GPU; node 2: inference and a shared GPU.
+    occupancy = torch.tensor([[[1.0, 1.0], [1.0, -1.0], [-2.0, -3.0]]])
+    expected = torch.tensor([[[0.0, 0.0, 0.0], [2 / 3, 1 / 3, 0.0]]])
+    torch.testing.assert_close(held_share(occupancy, num_slots=2), expected)
+
+
+def test_size_is_configurable():
+    sizes = [sum(p.numel() for p in make_network(width=w, rounds=r).parameters()) for w, r in ((16, 1), (64, 1), (64, 2))]
+    assert sizes[0] < sizes[1] < sizes[2]

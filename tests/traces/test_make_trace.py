@@ -1,0 +1,107 @@
+"""The contract of a trace: types, missing values, order, and errors that name row and field."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from traces import COLUMNS, TraceError, make_trace
+
+ROWS = {"arrival_s": [5.0, 1.0, 5.0], "num_gpus": [1, 2, 4], "duration_s": [10.0, 20.0, 30.0]}
+
+
+def test_missing_columns_are_filled_with_their_dtype():
+    jobs = make_trace("t", ROWS).jobs
+    for column in COLUMNS:
+        assert str(jobs[column.name].dtype) == column.dtype, column.name
+    assert jobs["kind"].tolist() == ["training"] * 3
+    assert jobs["share_milli"].tolist() == [1000] * 3
+    assert jobs["deadline_s"].isna().all()
+
+
+def test_jobs_are_sorted_by_arrival_and_ties_keep_their_order():
+    jobs = make_trace("t", ROWS).jobs
+    assert jobs["num_gpus"].tolist() == [2, 1, 4]
+    assert jobs["job_id"].tolist() == ["1", "0", "2"]
+
+
+def test_text_cells_are_read_and_empty_ones_are_missing():
+    columns = {
+        "arrival_s": ["0.1", "2e3"],
+        "num_gpus": ["4", "1"],
+        "duration_s": ["0.30000000000000004", "7"],
+        "kind": ["", "inference"],
+        "share_milli": ["", "250"],
+        "preemptible": ["false", ""],
+        "estimate_s": ["", "9"],
+    }
+    jobs = make_trace("t", columns).jobs
+    assert jobs["duration_s"].tolist() == [0.1 + 0.2, 7.0]
+    assert jobs["kind"].tolist() == ["training", "inference"]
+    assert jobs["share_milli"].tolist() == [1000, 250]
+    assert jobs["preemptible"].tolist() == [False, True]
+    assert np.isnan(jobs["estimate_s"][0])
+    assert jobs["estimate_s"][1] == 9.0
+
+
+def test_unknown_columns_follow_ours():
+    jobs = make_trace("t", {**ROWS, "iterations": [7, 8, 9]}).jobs
+    assert jobs.columns[-1] == "iterations"
+    assert jobs["iterations"].tolist() == [8, 7, 9]
+
+
+@pytest.mark.parametrize(
+    ("column", "cells", "message"),
+    [
+        ("arrival_s", [0.0, -1.0, 2.0], "row 1: arrival_s -1.0 must be a finite time >= 0"),
+        ("arrival_s", [0.0, 1.0, np.inf], "row 2: arrival_s inf must be"),
+        ("arrival_s", [0.0, "x", "y"], "row 1: arrival_s is 'x', expected a number"),
+        ("num_gpus", [1, 0, 1], "row 1: num_gpus 0 must lie between 1"),
+        ("num_gpus", ["1", "1", "1.5"], "row 2: num_gpus is '1.5', expected a whole number"),
+        ("num_gpus", ["1", "1e30", "1"], "row 1: num_gpus is '1e30', expected a whole number"),
+        ("num_gpus", ["", "1", "1"], "row 0: num_gpus is '', expected a whole number"),
+        ("duration_s", [1.0, -1.0, 2.0], "row 1: duration_s -1.0 must be"),
+        ("duration_s", [1.0, 1.0, np.nan], "row 2: duration_s nan is missing and no model is given"),
+        ("kind", ["training", "train", "x"], "row 1: kind train must be training or inference"),
+        ("share_milli", [1000, 1000, 500], "row 2: share_milli 500 below 1000 needs num_gpus 1"),
+        ("share_milli", [1001, 1000, 1000], "row 0: share_milli 1001 must lie"),
+        ("preemptible", ["yes", "true", ""], "row 0: preemptible is 'yes', expected true or false"),
+        ("job_id", ["a", "b", "a"], "row 2: job_id a occurs twice"),
+        ("job_id", ["a", "", "c"], "row 1: job_id is empty"),
+        ("max_gpus", [0, -1, 8], "row 1: max_gpus -1 must be >= 0"),
+        ("batch_size", ["", "64", "-1"], "row 2: batch_size -1 must be >= 0"),
+        ("estimate_s", [1.0, 2.0, -3.0], "row 2: estimate_s -3.0 must be >= 0"),
+    ],
+)
+def test_errors_name_row_field_and_value(column, cells, message):
+    with pytest.raises(TraceError) as error:
+        make_trace("t", {**ROWS, column: cells})
+    assert message in str(error.value)
+
+
+def test_no_jobs_and_absent_columns_are_errors():
+    with pytest.raises(TraceError, match="trace t has no jobs"):
+        make_trace("t", pd.DataFrame({"arrival_s": [], "num_gpus": []}))
+    with pytest.raises(TraceError, match="trace t has no column num_gpus"):
+        make_trace("t", {"arrival_s": [0.0]})
+
+
+def test_window_starts_at_zero_and_moves_deadlines():
+    trace = make_trace("t", {**ROWS, "deadline_s": [105.0, 101.0, np.nan]})
+    window = trace.window(1, 2)
+    assert window.jobs["arrival_s"].tolist() == [0.0, 0.0]
+    assert window.jobs["deadline_s"][0] == 100.0
+    assert trace.jobs["arrival_s"].tolist() == [1.0, 5.0, 5.0], "the trace itself is unchanged"
+    with pytest.raises(TraceError, match="lies outside"):
+        trace.window(3, 1)
+
+
+def test_splits_cover_all_jobs_once_and_windows_stay_inside():
+    trace = make_trace("t", {"arrival_s": np.arange(50.0), "num_gpus": [1] * 50, "duration_s": [1.0] * 50})
+    ranges = [trace.split_range(split) for split in ("train", "validation", "test")]
+    assert ranges == [(0, 30), (30, 40), (40, 50)]
+    starts = trace.window_starts(3, 4, "test")
+    assert starts == [40, 43, 46]
+    with pytest.raises(TraceError, match="the test split of trace t has 10 jobs"):
+        trace.window_starts(1, 11, "test")
