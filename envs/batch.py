@@ -47,7 +47,14 @@ def begin_row(b, states, jobs, results, log, settings, windows):
     """Begin row ``b``'s next episode on a window drawn from its seed."""
     s = states[b]
     return begin_episode(
-        s, jobs, results[b, s.episode % 2], log, draw_window(s, windows), settings.length, settings.horizon, settings.scale
+        s,
+        jobs,
+        results[b, s.episode % 2],
+        log,
+        draw_window(s, windows),
+        settings.length,
+        settings.horizon,
+        settings.scale,
     )
 
 
@@ -68,7 +75,7 @@ def step_row(b, states, jobs, results, log, settings, windows, actions, obs, mas
         code, slot = step_episode(s, jobs, results[b, half], log, mask[b], COMMIT)
     if slot < 0:
         reward[b] = take_reward(s)
-    if code == TERMINATED or code == TRUNCATED:
+    if code in (TERMINATED, TRUNCATED):
         if settings.autoreset == SAME_STEP:
             observe(s, final_obs[b], mask[b], settings.width, -1)
             if begin_row(b, states, jobs, results, log, settings, windows) == HALTED:
@@ -178,11 +185,11 @@ class Batch:
         self.outcome = np.zeros(num_envs, np.int64)
         self.terminated = np.zeros(num_envs, np.bool_)
         self.truncated = np.zeros(num_envs, np.bool_)
-        self._some_ended = False
-        self._step = step_serial
+        self.some_ended = False
+        self._step: Any = step_serial
         # Plain arrays: numba looks up the type of an np.recarray in Python, 1-2 us each.
         records = (self.states, self.jobs, self.results, self.log, self._record)
-        self._args = (*(record.view(np.ndarray) for record in records), self.windows)
+        self._args: tuple[Any, ...] = (*(record.view(np.ndarray) for record in records), self.windows)
         self._outputs = (self.obs, self.mask, self.final_obs, self.reward, self.outcome)
 
     def set_threads(self, threads: int) -> None:
@@ -207,7 +214,7 @@ class Batch:
             self.states["episode"][rows] = 0
         if starts is None:
             starts = np.full(self.num_envs, -1, np.int64)
-        code = reset_rows(*self._args, rows, starts, self.obs, self.mask)
+        code = reset_rows(*self._args, rows, starts, self.obs, self.mask)  # type: ignore[call-arg]
         if code == HALTED:
             self._raise_halted()
         self.terminated[rows] = False
@@ -216,30 +223,34 @@ class Batch:
     def step(self, actions: npt.NDArray[np.int64]) -> None:
         """Take one action in every row; raises SimulatorError on an invalid one unless it commits."""
         worst = self._step(*self._args, actions, *self._outputs)
-        if worst == RUNNING_ON and not self._some_ended:
+        if worst == RUNNING_ON and not self.some_ended:
             return
         np.equal(self.outcome, TERMINATED, out=self.terminated)
         np.equal(self.outcome, TRUNCATED, out=self.truncated)
-        self._some_ended = worst != RUNNING_ON
-        if self._some_ended:
+        self.some_ended = worst != RUNNING_ON
+        if self.some_ended:
             self._after_step(actions)
 
     def _after_step(self, actions: npt.NDArray[np.int64]) -> None:
         """Deal with rows that did not simply run on: finished, refused, or stopped."""
         invalid = np.flatnonzero(self.outcome == INVALID_ACTION)
         if len(invalid):
-            raise SimulatorError(f"environment {invalid[0]}: action {actions[invalid[0]]} is not valid now (see the mask)")
+            raise SimulatorError(
+                f"environment {invalid[0]}: action {actions[invalid[0]]} is not valid now (see the mask)"
+            )
         while (self.outcome == HALTED).any():
             if len(self.log) == 0 or self.states["status"][0] != LOG_FULL:
                 self._raise_halted()
             self.drain_log()
-            code, reward = resume_row(*self._args[:5], self.obs, self.mask)
+            code, reward = resume_row(*self._args[:5], self.obs, self.mask)  # type: ignore[call-arg]
             self.outcome[0] = code
             self.reward[0] += reward
             self.terminated[0], self.truncated[0] = code == TERMINATED, code == TRUNCATED
         if self.settings.objective_code == NOTHING:
             for b in np.flatnonzero(self.terminated | self.truncated):
-                self.reward[b] += terminal_reward(self.settings.objective, self.episode_jobs(int(b)), self.settings.cluster.num_gpus)
+                self.reward[b] += terminal_reward(
+                    self.settings.objective, self.episode_jobs(int(b)), self.settings.cluster.num_gpus
+                )
 
     def _raise_halted(self) -> None:
         b = int(np.flatnonzero(self.states["status"] != OK)[0])

@@ -36,10 +36,10 @@ def insert_waiting(s, j):
 
 
 @jit
-def set_level_time(s, j, start, service):
-    """Next level crossing of running slot ``j`` if its level service is ``service`` at ``start``."""
+def set_level_time(s, j):
+    """Next level crossing of running slot ``j``."""
     if s.level[j] < s.num_limits:
-        s.level_time[j] = start + (s.limits[s.level[j]] - service) / s.demand[j]
+        s.level_time[j] = s.level_since[j] + (s.limits[s.level[j]] - s.level_service[j]) / s.demand[j]
     else:
         s.level_time[j] = math.inf
 
@@ -86,7 +86,7 @@ def start(s, j):
     s.phase[j] = RUNNING
     start_hold(s, j, 0.0 if first else s.rescale_pause)
     s.level_since[j] = s.now
-    set_level_time(s, j, s.now, s.level_service[j])
+    set_level_time(s, j)
 
 
 @jit

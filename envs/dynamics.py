@@ -150,8 +150,10 @@ def cross_levels(s):
     for i in range(s.num_running):
         j = s.running[i]
         while s.level_time[j] <= s.now:
+            s.level_service[j] = s.limits[s.level[j]]  # exactly, at the crossing
+            s.level_since[j] = s.level_time[j]
             s.level[j] += 1
-            set_level_time(s, j, s.level_time[j], s.limits[s.level[j] - 1])
+            set_level_time(s, j)
             happened = True
     return happened
 

@@ -119,10 +119,12 @@ FIELDS: tuple[Field, ...] = (
     Field("num_preemptions", "i8", "J", "", "times all GPUs were taken"),
     Field("level", "i8", "J", "", "limits reached"),
     Field("level_service", "f8", "J", "GPU-s", "service since level 0 was last entered, at level_since"),
-    Field("level_since", "f8", "J", "s", "when it last began to run"),
+    Field("level_since", "f8", "J", "s", "when it last began to run or crossed a level"),
     Field("level_time", "f8", "J", "s", "next crossing if the job keeps running"),
     Field("level_started", "i8", "J", "", "1: has run since it last entered level 0"),
-    Field("level_wait", "f8", "J", "s", "waiting time at level 1 or more since it last entered level 0, at waiting_since"),
+    Field(
+        "level_wait", "f8", "J", "s", "waiting time at level 1 or more since it last entered level 0, at waiting_since"
+    ),
     Field("start_time", "f8", "J", "s", "first start since it last entered level 0"),
     Field("enter_time", "f8", "J", "s", "arrival or promotion"),
     Field("key1", "f8", "J", "", "first sort key"),
@@ -222,7 +224,9 @@ def node_bucket(cluster: ClusterSpec) -> int:
 def state_dtype(slots: int, nodes: int) -> np.dtype:
     """Record type for a slot and a node capacity."""
     sizes = {"J": slots, "N": nodes, "D": nodes * DEVICES_PER_NODE, "L": NUM_LEVELS, "T": MAX_TYPES}
-    return np.dtype([(f.name, f.dtype, (sizes[f.shape],)) if f.shape else (f.name, f.dtype) for f in FIELDS], align=True)
+    return np.dtype(
+        [(f.name, f.dtype, (sizes[f.shape],)) if f.shape else (f.name, f.dtype) for f in FIELDS], align=True
+    )
 
 
 def make_state(batch: int, num_slots: int, cluster: ClusterSpec, config: SimConfig) -> np.recarray:

@@ -42,12 +42,12 @@ def free_devices(s):
 
 
 @jit
-def largest_node(s):
-    """Devices of the largest node: up to this, consolidated placement needs a single node."""
-    largest = 0
-    for t in range(s.num_types):
-        largest = max(largest, s.max_node_gpus[t])
-    return largest
+def needs_one_node(s, j):
+    """Whether consolidated placement puts whole-device job ``j`` on a single node."""
+    for t in range(s.num_types):  # noqa: SIM110 - compiled loop
+        if allowed(s, j, t) and s.request[j] <= s.max_node_gpus[t]:
+            return True
+    return False
 
 
 # A walk remembers the least request that failed: what it could use only shrinks, so a wider job that
@@ -55,15 +55,16 @@ def largest_node(s):
 
 
 @jit
-def known_to_fail(s, j, free, largest, failed):
+def known_to_fail(s, j, free, failed):
     """Whether whole-device job ``j`` cannot fit, given ``free`` devices and the least failure so far."""
-    return s.request[j] > free or (s.placement_rule == CONSOLIDATED and failed <= s.request[j] <= largest)
+    k = s.request[j]
+    return k > free or (s.placement_rule == CONSOLIDATED and failed <= k and needs_one_node(s, j))
 
 
 @jit
-def least_failure(s, j, largest, failed):
-    """The least failed request after job ``j`` failed as well."""
-    if s.share[j] == WHOLE and s.gpu_type[j] < 0 and s.request[j] <= largest:
+def least_failure(s, j, failed):
+    """The least failed request after job ``j``, which may use any type, failed as well."""
+    if s.share[j] == WHOLE and s.gpu_type[j] < 0 and needs_one_node(s, j):
         return min(failed, s.request[j])
     return failed
 
@@ -71,16 +72,16 @@ def least_failure(s, j, largest, failed):
 @jit
 def fill_from(s, first, failed):
     """Start waiting jobs from place ``first`` on, in order, on free devices; whether any started."""
-    free, largest, started = free_devices(s), largest_node(s), False
+    free, started = free_devices(s), False
     for i in range(first, s.num_waiting):
         if free == 0 and not s.has_shares:
             break
         j = s.waiting[i]
         whole = s.share[j] == WHOLE
-        if not (whole and known_to_fail(s, j, free, largest, failed)) and place(s, j, s.placement_rule):
+        if not (whole and known_to_fail(s, j, free, failed)) and place(s, j, s.placement_rule):
             free, started = free_devices(s), True
         else:
-            failed = least_failure(s, j, largest, failed)
+            failed = least_failure(s, j, failed)
     return started
 
 
@@ -225,11 +226,11 @@ def add_devices(s, j):
 
 
 @jit
-def find_with_evictions(s, j, first, largest):
+def find_with_evictions(s, j, first):
     """Place slot ``j`` as if the shortest possible suffix of ``running[first:]`` were gone; 0: impossible."""
-    k = s.request[j]
+    k, wide = s.request[j], not needs_one_node(s, j)
     reset_scratch(s)
-    if k > largest:  # many nodes to look at each time, so first see whether it can succeed at all
+    if wide:  # many nodes to look at each time, so first see whether it can succeed at all
         for i in range(first, s.num_running):
             if evictable(s, s.running[i]):
                 add_devices(s, s.running[i])
@@ -238,7 +239,7 @@ def find_with_evictions(s, j, first, largest):
         reset_scratch(s)
     for i in range(s.num_running - 1, first - 1, -1):
         v = s.running[i]
-        if evictable(s, v) and (add_devices(s, v) >= k or k > largest):
+        if evictable(s, v) and (add_devices(s, v) >= k or wide):
             count = find_consolidated(s, j, k, s.scratch_free)
             if count > 0:
                 return count
@@ -259,9 +260,9 @@ def blocks_target(s, v, count):
 
 
 @jit
-def evict_for(s, j, first, largest, log):
+def evict_for(s, j, first, log):
     """Evict from the end of ``running[first:]`` what slot ``j`` needs and place it; whether that worked."""
-    count = find_with_evictions(s, j, first, largest)
+    count = find_with_evictions(s, j, first)
     if count == 0:
         return False
     for i in range(s.num_running - 1, first - 1, -1):
@@ -307,7 +308,7 @@ def evict_pass(s, log):
         sort_running(s)
         r = first_behind(s, s.waiting[w])
     if r == s.num_running:
-        failed = least_failure(s, s.waiting[w], largest_node(s), NEVER)
+        failed = least_failure(s, s.waiting[w], NEVER)
         overtaken = fill_from(s, w + 1, failed)
         s.settled = keys_only_fall(s) and not overtaken
     else:
@@ -317,7 +318,7 @@ def evict_pass(s, log):
 @jit
 def evict_walk(s, w, r, log):
     """The walk from place ``w`` of the waiting and ``r`` of the running list on."""
-    largest, failed = largest_node(s), NEVER
+    failed = NEVER
     # Devices free or held by jobs not yet reached; with fractions of devices just a bound.
     left = NEVER if s.has_shares else free_devices(s)
     for i in range(r, s.num_running):
@@ -337,15 +338,15 @@ def evict_walk(s, w, r, log):
             j = s.waiting[w]
             w += 1
         whole = s.share[j] == WHOLE
-        if whole and known_to_fail(s, j, left, largest, failed):
+        if whole and known_to_fail(s, j, left, failed):
             continue
         before = free_devices(s)
         if place(s, j, CONSOLIDATED):
             left -= before - free_devices(s)
-        elif whole and evict_for(s, j, r, largest, log):
+        elif whole and evict_for(s, j, r, log):
             left -= s.request[j]
         else:
-            failed = least_failure(s, j, largest, failed)
+            failed = least_failure(s, j, failed)
 
 
 # --- the whole run ---

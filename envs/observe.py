@@ -65,7 +65,9 @@ FEATURES: tuple[Feature, ...] = (
     Feature("jobs", "preemptions", 0, 1, "preemptions x, x / (x + 4)"),
     Feature("jobs", "rescales", 0, 1, "migrations x, x / (x + 4)"),
     Feature("jobs", "nodes_held", 0, 1, "nodes spanned x, x / (x + 4)"),
-    Feature("occupancy", "holder", NO_DEVICE, np.inf, "slot of the holder; -1 free, -2 inference, -3 shared, -4 no device"),
+    Feature(
+        "occupancy", "holder", NO_DEVICE, np.inf, "slot of the holder; -1 free, -2 inference, -3 shared, -4 no device"
+    ),
 )
 CLUSTER_COLUMNS = sum(f.block == "cluster" for f in FEATURES)
 NODE_COLUMNS = sum(f.block == "nodes" for f in FEATURES)

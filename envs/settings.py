@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from envs.objectives import OBJECTIVES
 from envs.observe import ObservationLayout
-from envs.spec import SCENARIOS, ClusterSpec, SimConfig, SpecError
+from envs.spec import SCENARIOS, ClusterSpec, SpecError
 from envs.workload import job_table
 from traces import load_trace
 from traces.trace import Split, Trace, TraceError
@@ -30,8 +30,8 @@ class EnvSettings:
 
     scenario: str = "rigid"
     trace: str | Path | Trace | None = None
-    cluster: str | ClusterSpec | None = None  # type: ignore[assignment]
-    sim: SimConfig | None = None  # type: ignore[assignment]
+    cluster: Any = None  # text, ClusterSpec or None; a ClusterSpec once constructed
+    sim: Any = None  # SimConfig or None; a resolved SimConfig once constructed
     num_slots: int = 64
     window_jobs: int = 64
     split: Split = "train"

@@ -20,7 +20,6 @@ from envs.layout import (
     OK,
     SLOTS_FULL,
     STALLED,
-    UNFINISHED,
     grow_slots,
     make_state,
 )
@@ -210,7 +209,7 @@ def _run_external(run: Run, scheduler: Scheduler, progress: Progress | None) -> 
     """Ask a Python scheduler at every pass; (passes,) CPU seconds of its decisions."""
     view = ClusterView(run.states, run.cluster, run.config)
     scheduler.reset(view)
-    decisions = []
+    decisions: list[float] = []
     while True:
         code = advance(run.states[0], run.table, run.results, run.log, np.inf)
         if code == FINISHED:

@@ -122,7 +122,9 @@ class SimConfig:
     def resolve(self) -> SimConfig:
         """The settings with ``compat`` applied."""
         if self.compat == "tiresias":  # tiresias_gavel_helios.md 1.1: preemption is free, counts only
-            return replace(self, interval_s=0.0, on_event=True, rescale_cost="constant", rescale_s=0.0, placement="count")
+            return replace(
+                self, interval_s=0.0, on_event=True, rescale_cost="constant", rescale_s=0.0, placement="count"
+            )
         if self.compat == "helios":  # same page, 2.1-2.3
             return replace(self, interval_s=0.0, on_event=True, rescale_cost="helios", placement="consolidated")
         return self

@@ -61,6 +61,9 @@ class ClusterView:
         column.flags.writeable = False
         return column
 
+    def _flags(self, column: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+        return column
+
     def _nodes(self, name: str) -> Ints:
         column: Ints = self._states[name][0][: int(self._s.num_nodes)].view()
         column.flags.writeable = False
@@ -90,12 +93,12 @@ class ClusterView:
     @property
     def waiting(self) -> npt.NDArray[np.bool_]:
         """(J,) whether the job holds no GPUs."""
-        return self._slots("phase") == WAITING
+        return self._flags(self._slots("phase") == WAITING)
 
     @property
     def running(self) -> npt.NDArray[np.bool_]:
         """(J,) whether the job holds GPUs (it may be paused)."""
-        return self._slots("phase") == RUNNING
+        return self._flags(self._slots("phase") == RUNNING)
 
     @property
     def num_gpus(self) -> Ints:
@@ -115,7 +118,7 @@ class ClusterView:
     @property
     def preemptible(self) -> npt.NDArray[np.bool_]:
         """(J,) whether GPUs may be taken away."""
-        return self._slots("pinned") == 0
+        return self._flags(self._slots("pinned") == 0)
 
     @property
     def arrival(self) -> Floats:
@@ -153,13 +156,15 @@ class ClusterView:
     @property
     def oracle_remaining(self) -> Floats:
         """(J,) [s] true work left."""
-        return self._slots("work") - self._done
+        left: Floats = self._slots("work") - self._done
+        return left
 
     @property
     def _done(self) -> Floats:
         with np.errstate(invalid="ignore"):
             progress = np.where(self.running, np.maximum(0.0, self.now - self._slots("anchor")), 0.0)
-        return self._slots("done") + progress
+        done: Floats = self._slots("done") + progress
+        return done
 
     @property
     def node_gpus(self) -> Ints:

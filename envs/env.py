@@ -1,0 +1,139 @@
+"""``musher/Cluster-v0``: one cluster as a Gymnasium environment, a batch of one.
+
+The scheduler of a GPU cluster is the agent. At a scheduling pass it edits the allocation job by job
+and then commits; time advances only on the commit.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+from gymnasium import spaces
+
+from envs.actions import num_actions
+from envs.batch import MANUAL, Batch
+from envs.metrics import mean
+from envs.render import draw_cluster
+from envs.settings import EnvSettings
+from envs.spec import SpecError
+
+Observation = dict[str, npt.NDArray[np.float32]] | npt.NDArray[np.float32]
+Info = dict[str, Any]
+
+
+class ClusterEnv(gymnasium.Env[Observation, np.int64]):
+    """A GPU cluster with a queue of jobs.
+
+    ## Observation space
+    Dict of float32 boxes (``flat=True``: one Box with the same numbers): ``cluster (Fc,)``, ``nodes (N, Fn)``,
+    ``jobs (J, Fj)``, ``occupancy (N, G)``. Columns: FEATURES in envs/observe.py, docs/environment.md.
+
+    ## Action space
+    ``Discrete(1 + J * 8)``: 0 commits, ``1 + j * 8 + e`` applies edit e of EDITS (envs/actions.py) to slot j.
+    The mask of valid actions is ``info["action_mask"]`` and ``action_masks()``, bool; commit is always
+    valid. After ``edit_budget`` edits the pass commits by itself. An action outside the mask raises
+    SimulatorError and changes nothing, or commits (``on_invalid="commit"``).
+
+    ## Reward
+    At a commit ``- time x unfinished jobs / scale`` up to the next pass (objective ``jct``), else 0: the
+    undiscounted return is - sum of JCT / scale. Edits take no time, so do not discount (gamma = 1).
+    ``info["reward_terms"]`` has the same number by name. Other objectives: envs/objectives.py.
+
+    ## Starting state
+    An empty cluster at the first arrival of a window of ``window_jobs`` jobs, drawn from the seed within
+    ``split``, or the one that starts at job ``options["window"]``.
+
+    ## Episode end
+    ``terminated`` when every job is done, ``truncated`` at the horizon. ``info["episode_metrics"]`` then has
+    mean_jct_s, num_completed, num_rejected and num_unfinished.
+
+    ## Arguments
+    The fields of EnvSettings (envs/settings.py), ``flat`` and ``render_mode``.
+
+    ## Version history
+    v0: rigid jobs.
+    """
+
+    metadata = {"render_modes": ["rgb_array", "human"], "render_fps": 4}  # noqa: RUF012 - Gymnasium's convention
+
+    def __init__(self, *, flat: bool = False, render_mode: str | None = None, **settings: Any) -> None:
+        if render_mode is not None and render_mode not in self.metadata["render_modes"]:
+            raise SpecError(f"unknown render_mode {render_mode!r}; known: {', '.join(self.metadata['render_modes'])}")
+        self.settings = EnvSettings(**settings)
+        self.batch = Batch(self.settings, 1, MANUAL, record=render_mode is not None)
+        self.render_mode = render_mode
+        self.flat = flat
+        self.layout = self.settings.layout
+        self.observation_space: spaces.Space[Any] = self.layout.flat_space() if flat else self.layout.dict_space()
+        self.action_space = spaces.Discrete(num_actions(self.settings.num_slots))
+        self._views = tuple(self.layout.slices.items())
+        self._actions = np.zeros(1, np.int64)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Observation, Info]:
+        """Begin an episode; ``options={"window": i}`` begins it at job ``i`` of the trace."""
+        fresh = seed is not None or self._np_random is None
+        super().reset(seed=seed)
+        if fresh:
+            seed = seed if seed is not None else int(self.np_random.integers(1 << 62))
+        start = -1 if options is None else int(options.get("window", -1))
+        if start >= len(self.settings.jobs):
+            raise SpecError(f"window {start} lies outside the trace of {len(self.settings.jobs)} jobs")
+        self.batch.reset(np.array([seed], np.int64) if fresh else None, starts=np.array([start], np.int64))
+        return self._observe(), {"action_mask": self.batch.mask[0].copy()}
+
+    def step(self, action: np.int64) -> tuple[Observation, float, bool, bool, Info]:
+        """Take one action."""
+        batch = self.batch
+        self._actions[0] = action
+        batch.step(self._actions)
+        reward = batch.reward.item()
+        info: Info = {"action_mask": batch.mask[0].copy(), "reward_terms": {self.settings.objective: reward}}
+        terminated = truncated = False
+        if batch.some_ended:
+            terminated, truncated = batch.terminated.item(), batch.truncated.item()
+            info["episode_metrics"] = episode_metrics(batch, 0)
+        if self.render_mode == "human":
+            self.render()
+        return self._observe(), reward, terminated, truncated, info
+
+    def action_masks(self) -> npt.NDArray[np.bool_]:
+        """(A,) bool: what sb3-contrib asks for."""
+        return np.array(self.batch.mask[0])
+
+    def snapshot(self) -> dict[str, npt.NDArray[Any]]:
+        """The whole state, for search: give it to :meth:`restore` any number of times."""
+        return self.batch.snapshot()
+
+    def restore(self, snapshot: dict[str, npt.NDArray[Any]]) -> tuple[Observation, Info]:
+        """Go back to a snapshot; its observation and info."""
+        self.batch.restore(snapshot)
+        return self._observe(), {"action_mask": self.batch.mask[0].copy()}
+
+    def render(self) -> npt.NDArray[np.uint8] | None:
+        """A Gantt chart of the last hours of the cluster: (H, W, 3) uint8, or a window (``human``)."""
+        if self.render_mode is None:
+            gymnasium.logger.warn("render() needs render_mode='rgb_array' or 'human' at construction")
+            return None
+        return draw_cluster(self.batch, self.render_mode)
+
+    def _observe(self) -> Observation:
+        row: npt.NDArray[np.float32] = self.batch.obs[0].copy()
+        if self.flat:
+            return row
+        return {name: row[a:b].reshape(shape) for name, (a, b, shape) in self._views}
+
+
+def episode_metrics(batch: Batch, b: int) -> dict[str, float]:
+    """Metrics of row ``b``'s episode that has just finished."""
+    jobs = batch.episode_jobs(b)
+    counts = {f"num_{name}": float((jobs["status"] == name).sum()) for name in ("completed", "rejected", "unfinished")}
+    return {
+        "mean_jct_s": mean(jobs["jct_s"].to_numpy(np.float64)),
+        "mean_queueing_delay_s": mean(jobs["queueing_delay_s"].to_numpy(np.float64)),
+        "num_rescales": float(jobs["num_rescales"].sum()),
+        "num_preemptions": float(jobs["num_preemptions"].sum()),
+        **counts,
+    }

@@ -1,0 +1,83 @@
+"""A picture of one environment: who held which GPU over the last hours, and the queue."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import matplotlib
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from envs.layout import LOG_DTYPE
+from envs.simulate import interval_frame
+
+if TYPE_CHECKING:
+    from envs.batch import Batch
+
+PAST_S = 6 * 3600.0  # how far back the chart reaches
+SIZE_INCHES = (8.0, 4.5)
+DPI = 80
+
+
+def draw_cluster(batch: Batch, mode: str) -> npt.NDArray[np.uint8] | None:
+    """The Gantt chart of a batch of one that records: (360, 640, 3) uint8, or a window (``human``)."""
+    intervals = _intervals(batch)
+    if mode == "human":
+        import matplotlib.pyplot as plt
+
+        figure = plt.figure("musher", figsize=SIZE_INCHES, dpi=DPI, clear=True)
+        _draw(figure, batch, intervals)
+        plt.pause(0.001)
+        return None
+    figure = Figure(figsize=SIZE_INCHES, dpi=DPI)
+    canvas = FigureCanvasAgg(figure)
+    _draw(figure, batch, intervals)
+    canvas.draw()  # type: ignore[no-untyped-call]
+    return np.asarray(canvas.buffer_rgba())[..., :3].copy()  # type: ignore[no-untyped-call]
+
+
+def _intervals(batch: Batch) -> pd.DataFrame:
+    """Every GPU interval that ended within the picture, and those still open."""
+    s: Any = batch.states[0]
+    closed = interval_frame([*batch.logged, batch.log[: int(s.log_len)]], s)
+    return pd.concat([closed, _open_intervals(s)], ignore_index=True)
+
+
+def _open_intervals(s: Any) -> pd.DataFrame:
+    held = np.flatnonzero(s.gpu_holder[: int(s.num_gpus)] >= 0)
+    rows = np.zeros(len(held), LOG_DTYPE)
+    rows["gpu"] = held
+    rows["job"] = s.job_id[s.gpu_holder[held]]
+    rows["start"] = s.gpu_since[held]
+    rows["end"] = s.now
+    return interval_frame([rows], s)
+
+
+def _draw(figure: Figure, batch: Batch, intervals: pd.DataFrame) -> None:
+    s: Any = batch.states[0]
+    now, start = float(s.now), max(0.0, float(s.now) - PAST_S)
+    shown = intervals[intervals["end_s"] >= start]
+    axes = figure.add_subplot()
+    colours = matplotlib.colormaps["tab20"]
+    axes.barh(
+        shown["gpu"],
+        shown["end_s"] - shown["start_s"].clip(lower=start),
+        left=shown["start_s"].clip(lower=start),
+        height=0.9,
+        color=[colours(int(job) % 20) for job in shown["job"]],
+    )
+    for first in s.node_first[: int(s.num_nodes)]:
+        axes.axhline(first - 0.5, color="0.8", linewidth=0.5)
+    axes.axvline(now, color="black", linewidth=1)
+    axes.set(
+        xlim=(start, max(now, start + 60) * 1.0 + 1),
+        ylim=(-0.5, int(s.num_gpus) - 0.5),
+        xlabel="time [s]",
+        ylabel="GPU (lines: nodes)",
+        title=f"{s.num_running} running, {s.num_waiting} waiting, {s.next_job - s.next_admit} in the backlog, "
+        f"{s.num_completed} of {s.job_hi - s.job_lo} completed",
+    )
+    figure.tight_layout()

@@ -1,0 +1,107 @@
+"""Run a learned policy on a trace: :func:`rollout`, the counterpart of simulate().
+
+The policy acts through the same environment that it was trained in, so what it is judged by is what
+it learned from.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from envs.batch import MANUAL, Batch
+from envs.settings import EnvSettings
+from envs.simulate import Progress, RunResult, interval_frame, job_frame
+from envs.spec import ClusterSpec, SimConfig
+from traces.trace import Trace
+
+RENEW = 1000  # decisions between calls of progress
+
+
+@runtime_checkable
+class Policy(Protocol):
+    """What chooses actions: a learned policy, or anything that answers masked observations."""
+
+    name: str
+    num_slots: int
+    edit_budget: int
+
+    def act(self, obs: npt.NDArray[np.float32], mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+        """Actions (B,) for observations (B, R) float32 and masks (B, A) bool."""
+        ...
+
+
+def rollout(
+    trace: Trace,
+    cluster: ClusterSpec,
+    config: SimConfig,
+    policy: Policy,
+    *,
+    seed: int = 0,
+    record: bool = False,
+    progress: Progress | None = None,
+) -> RunResult:
+    """Let ``policy`` schedule all of ``trace``; the result is as simulate()'s.
+
+    ``decision_s`` has one entry a scheduling pass: the CPU time of all its edits. Jobs that do not finish
+    before the environment's horizon have status unfinished.
+    """
+    batch = Batch(_settings(trace, cluster, config, policy, seed), 1, MANUAL, record)
+    began = time.process_time()
+    batch.reset(np.array([seed], np.int64), starts=np.zeros(1, np.int64))
+    decisions, spent, steps = [], 0.0, 0
+    while not (batch.terminated[0] or batch.truncated[0]):
+        asked = time.process_time()
+        action = policy.act(batch.obs, batch.mask)
+        spent += time.process_time() - asked
+        passes = int(batch.states["num_passes"][0])
+        batch.step(action)
+        if int(batch.states["num_passes"][0]) != passes:
+            decisions.append(spent)
+            spent = 0.0
+        steps += 1
+        if progress is not None and steps % RENEW == 0:
+            progress(_finished(batch), len(trace))
+    return _result(batch, policy.name, np.array(decisions), time.process_time() - began, seed)
+
+
+def _settings(trace: Trace, cluster: ClusterSpec, config: SimConfig, policy: Policy, seed: int) -> EnvSettings:
+    """The whole trace as one window."""
+    return EnvSettings(
+        trace=trace,
+        cluster=cluster,
+        sim=config,
+        num_slots=policy.num_slots,
+        window_jobs=len(trace),
+        edit_budget=policy.edit_budget,
+        split="all",
+        workload_seed=seed,
+    )
+
+
+def _finished(batch: Batch) -> int:
+    s: Any = batch.states[0]
+    return int(s.num_completed + s.num_rejected)
+
+
+def _result(batch: Batch, name: str, decisions: npt.NDArray[np.float64], elapsed_s: float, seed: int) -> RunResult:
+    if len(batch.log):
+        batch.drain_log()
+    s: Any = batch.states[0]
+    settings = batch.settings
+    return RunResult(
+        settings.source,
+        settings.cluster,
+        settings.sim,
+        seed,
+        name,
+        job_frame(settings.source, batch.results[0, (int(s.episode) - 1) % 2]),
+        interval_frame(batch.logged, s),
+        decisions,
+        int(s.num_events),
+        int(s.num_passes),
+        elapsed_s,
+    )
