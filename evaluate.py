@@ -17,14 +17,14 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from baselines import BASELINES
 from baselines.parameters import PolicyError
-from baselines.policy import AnyScheduler, is_published, make_policy, oracle_use, prepare, uses_seed
+from baselines.policy import AnyPolicy, is_published, make_policy, oracle_use, prepare, uses_seed
 from envs.command_line import UsageError, find_scenario, one_line, parse_arguments
 from envs.engine import Engine, EngineError, run_tasks
 from envs.evaluation import Evaluation, make_folder, write_evaluation
@@ -33,9 +33,12 @@ from envs.leaderboard import print_leaderboard
 from envs.plots import clip_for_gantt
 from envs.provenance import git_commit, trace_sha256, versions
 from envs.results import Outcome, Policy
+from envs.rollout import Policy as LearnedPolicy
+from envs.rollout import rollout
 from envs.simulate import SimulatorError, simulate
 from envs.spec import ClusterSpec, Scenario, SimConfig, SpecError
 from envs.timeline import make_timeline
+from envs.view import ListScheduler, Scheduler
 from traces.load import load_trace
 from traces.trace import Split, Trace, TraceError
 
@@ -182,8 +185,8 @@ def make_tasks(arguments: Arguments, context: Context) -> list[Task]:
     return tasks
 
 
-def find_policy(text: str, device: str) -> AnyScheduler:
-    def load_run(folder: Path) -> AnyScheduler:
+def find_policy(text: str, device: str) -> AnyPolicy:
+    def load_run(folder: Path) -> AnyPolicy:
         from agents.checkpoint import CheckpointError  # imports torch, which baselines can do without
         from agents.policy import load_policy
 
@@ -241,9 +244,13 @@ def run_one(context: Context, task: Task, on_jobs: Callable[[int, int], None] | 
     with blame(task.policy):
         found = find_policy(task.policy, context.device)
         scheduler = prepare(found, context.trace.jobs, context.windows[task.window][0])
-        result = simulate(
-            window, context.cluster, scheduler, context.sim, seed=task.seed, record=True, progress=on_jobs
-        )
+        options: dict[str, Any] = {"seed": task.seed, "record": True, "progress": on_jobs}
+        if isinstance(scheduler, LearnedPolicy):
+            result = rollout(window, context.cluster, context.sim, scheduler, **options)
+        else:
+            result = simulate(
+                window, context.cluster, cast(Scheduler | ListScheduler, scheduler), context.sim, **options
+            )
     oracle = oracle_use(scheduler, context.sim)
     return Outcome(
         Policy(task.policy, scheduler.batch, oracle, is_published(task.policy)),

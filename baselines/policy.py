@@ -1,7 +1,7 @@
 """From the text of a policy on the command line to a scheduler.
 
 ``name[:host][?key=value,key=value]`` is a baseline, ``package.module:ClassName[?key=value]`` a user's own
-scheduler (modules in the current folder are found too), a folder with a ``config.json`` a run of
+scheduler (modules in the current folder are found too), a folder a run of
 train.py, and ``pretrained:NAME`` a shipped one. How a folder becomes a scheduler is passed in, since
 baselines know nothing of agents.
 """
@@ -13,7 +13,7 @@ import inspect
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, Protocol, cast
 
 import pandas as pd
 
@@ -21,15 +21,25 @@ from baselines import BASELINES
 from baselines.parameters import PolicyError, parse_parameters, suggest
 from envs.order import Key
 from envs.spec import SimConfig
-from envs.view import ListScheduler, Scheduler
+from envs.view import ListScheduler
 
-AnyScheduler = ListScheduler | Scheduler
-LoadRun = Callable[[Path], AnyScheduler]
+
+class AnyPolicy(Protocol):
+    """A scheduler in Python, an ordering rule, or a learned policy, which has ``act`` instead."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def batch(self) -> Literal["fixed", "tuned"]: ...
+
+
+LoadRun = Callable[[Path], AnyPolicy]
 
 DURATION_KEYS = (Key.DURATION, Key.REMAINING, Key.GPU_TIME, Key.REMAINING_GPU_TIME)
 
 
-def make_policy(text: str, load_run: LoadRun, pretrained: Path) -> AnyScheduler:
+def make_policy(text: str, load_run: LoadRun, pretrained: Path) -> AnyPolicy:
     """The scheduler that ``text`` names; ``pretrained`` is the folder of shipped runs.
 
     Raises :class:`PolicyError`, and whatever ``load_run`` raises for a folder it cannot read.
@@ -49,26 +59,31 @@ def make_policy(text: str, load_run: LoadRun, pretrained: Path) -> AnyScheduler:
     raise PolicyError(f"unknown policy {base!r}{suggest(base, list(BASELINES))}; known are {', '.join(BASELINES)}")
 
 
-def prepare(scheduler: AnyScheduler, jobs: pd.DataFrame, start: int = 0) -> AnyScheduler:
+def prepare(scheduler: AnyPolicy, jobs: pd.DataFrame, start: int = 0) -> AnyPolicy:
     """The scheduler as it may be used on rows ``start`` .. of a trace's jobs: with history, if it needs any."""
     with_history = getattr(scheduler, "with_history", None)
-    return scheduler if with_history is None else cast(AnyScheduler, with_history(jobs, start))
+    return scheduler if with_history is None else cast(AnyPolicy, with_history(jobs, start))
 
 
-def oracle_use(scheduler: AnyScheduler, config: SimConfig) -> tuple[str, ...]:
-    """True quantities that the scheduler reads; a duration is one only where it is not an estimate."""
-    reads: tuple[str, ...] = getattr(scheduler, "oracle", ())
+def oracle_use(scheduler: AnyPolicy, config: SimConfig) -> tuple[str, ...]:
+    """True quantities that the scheduler reads; a duration is one only where it is not an estimate.
+
+    A learned policy reads what the observation of a job holds, durations among it.
+    """
+    learned = hasattr(scheduler, "act")
+    reads: tuple[str, ...] = getattr(scheduler, "oracle", ("duration",) if learned else ())
     return tuple(name for name in reads if name != "duration" or config.durations == "oracle")
 
 
-def uses_seed(scheduler: AnyScheduler, config: SimConfig) -> bool:
+def uses_seed(scheduler: AnyPolicy, config: SimConfig) -> bool:
     """Whether runs with different seeds can differ; a scheduler in Python may say so itself (``stochastic``)."""
     if config.resolve().placement == "random":
         return True
+    noisy = config.durations == "estimate"
     if not isinstance(scheduler, ListScheduler):
-        return bool(getattr(scheduler, "stochastic", True))
+        return noisy or bool(getattr(scheduler, "stochastic", True))
     key = scheduler.order().key
-    return key == Key.RANDOM or (config.durations == "estimate" and key in DURATION_KEYS)
+    return key == Key.RANDOM or (noisy and key in DURATION_KEYS)
 
 
 def is_published(text: str) -> bool:
@@ -76,18 +91,18 @@ def is_published(text: str) -> bool:
     return text.partition("?")[0] in BASELINES
 
 
-def _load(text: str, folder: Path, question: str, load_run: LoadRun, shipped: Path | None) -> AnyScheduler:
+def _load(text: str, folder: Path, question: str, load_run: LoadRun, shipped: Path | None) -> AnyPolicy:
     if question:
         raise PolicyError(f"policy {text}: a trained run takes no parameters")
-    if not (folder / "config.json").is_file():
+    if not folder.is_dir():
         if shipped is not None:
-            names = sorted(path.parent.name for path in shipped.glob("*/config.json"))
+            names = sorted(path.name for path in shipped.glob("*") if path.is_dir())
             raise PolicyError(f"policy {text}: shipped runs are {', '.join(names) if names else 'none'}")
-        raise PolicyError(f"policy {text}: {folder} is no run of train.py, since it has no config.json")
+        raise PolicyError(f"policy {text}: there is no run folder {folder}")
     return load_run(folder)
 
 
-def _build(text: str, cls: type, question: str, query: str) -> AnyScheduler:
+def _build(text: str, cls: type, question: str, query: str) -> AnyPolicy:
     """An instance of ``cls`` with the parameters of ``query``."""
     values = parse_parameters(text, cls, query) if question else {}
     try:
@@ -98,7 +113,7 @@ def _build(text: str, cls: type, question: str, query: str) -> AnyScheduler:
     for attribute in ("name", "batch"):
         if not hasattr(scheduler, attribute):
             raise PolicyError(f"policy {text}: {cls.__name__} has no attribute {attribute}")
-    return cast(AnyScheduler, scheduler)
+    return cast(AnyPolicy, scheduler)
 
 
 def _find_class(text: str, module_name: str, class_name: str) -> type:

@@ -219,9 +219,12 @@ def compute_metrics(result: RunResult) -> dict[str, float]:
     """Every metric of :data:`METRICS` by name.
 
     Raises ``ValueError`` when a job's status is none of :data:`STATUSES`, so that completed +
-    failed + rejected + unfinished = submitted always holds.
+    failed + rejected + unfinished = submitted always holds, and when a job has a negative jct.
     """
     unknown = set(result.jobs["status"]) - set(STATUSES)
     if unknown:
         raise ValueError(f"job status {sorted(unknown)[0]!r} is none of {', '.join(STATUSES)}")
+    early = result.jobs.loc[result.jobs["jct_s"] < 0, "job_id"]
+    if len(early):
+        raise ValueError(f"job {early.iloc[0]} finished before it arrived")
     return {metric.name: metric.compute(result) for metric in METRICS}

@@ -134,13 +134,15 @@ class ClusterView:
     def service(self) -> Floats:
         """(J,) [GPU-s] attained, pauses included."""
         held = self._slots("demand") * (self.now - self._slots("held_since"))
-        return self._slots("service") + np.where(self.running, held, 0.0)
+        service: Floats = self._slots("service") + np.where(self.running, held, 0.0)
+        return service
 
     @property
     def queueing_delay(self) -> Floats:
         """(J,) [s] waited so far."""
         waited = self.now - self._slots("waiting_since")
-        return self._slots("queueing_delay") + np.where(self.waiting, waited, 0.0)
+        delay: Floats = self._slots("queueing_delay") + np.where(self.waiting, waited, 0.0)
+        return delay
 
     @property
     def estimate(self) -> Floats:
@@ -150,7 +152,7 @@ class ClusterView:
     @property
     def remaining(self) -> Floats:
         """(J,) [s] of the estimate not yet done; 0: unknown or overdue."""
-        left = self._slots("estimate") + self._slots("extra_work") - self._done
+        left: Floats = self._slots("estimate") + self._slots("extra_work") - self._done
         return np.maximum(0.0, left)
 
     @property

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
@@ -13,7 +13,7 @@ from baselines import BASELINES
 from baselines.gittins import Gittins
 from baselines.las import Las
 from baselines.parameters import PolicyError, parse_value
-from baselines.policy import make_policy, uses_seed
+from baselines.policy import make_policy, oracle_use, uses_seed
 from baselines.tiresias import Tiresias
 from envs.spec import SimConfig
 
@@ -100,11 +100,18 @@ def test_users_own_scheduler(user_module):
 def test_run_folder_and_shipped_run(tmp_path):
     for name in ("mine", "shipped"):
         (tmp_path / name).mkdir()
-        (tmp_path / name / "config.json").write_text(json.dumps({}))
     loaded = []
     make(str(tmp_path / "mine"), load_run=lambda folder: loaded.append(folder) or Las())
     make("pretrained:shipped", load_run=lambda folder: loaded.append(folder) or Las(), pretrained=tmp_path)
     assert loaded == [tmp_path / "mine", tmp_path / "shipped"]
+    with pytest.raises(PolicyError, match="shipped runs are mine, shipped"):
+        make("pretrained:other", pretrained=tmp_path)
+
+
+def test_a_learned_policy_reads_the_durations_that_it_observes():
+    learned = SimpleNamespace(name="runs/x", batch="fixed", act=lambda obs, mask: None)
+    assert oracle_use(learned, SimConfig()) == ("duration",)
+    assert oracle_use(learned, SimConfig(durations="estimate")) == ()
 
 
 @pytest.mark.parametrize(
@@ -127,12 +134,13 @@ def test_run_folder_and_shipped_run(tmp_path):
         ("gittins?num_levels=64", "num_levels must lie between 2 and 63"),
         ("gittins?sample=-1", "finite GPU-times"),
         ("srtf:fifo", "srtf does not take a host"),
-        ("runs/none", "runs/none is no run of train.py"),
+        ("runs/none", "there is no run folder runs/none"),
         ("pretrained:none", "shipped runs are none"),
         ("no_such_module:Thing", "neither a baseline nor a module no_such_module"),
         ("json:loads", "module json has no class 'loads'"),
         ("json:JSONDecoder", "neither order nor allocate"),
         ("runs/x?seed=1", "a trained run takes no parameters"),
+        ("pretrained:x?seed=1", "a trained run takes no parameters"),
         ("my_own_policies:Your", "no class 'Your'; it has Mine, Plain, Nameless, Explodes"),
         ("my_own_policies:NotOne", "NotOne is no scheduler, since it has neither order nor allocate"),
         ("my_own_policies:Nameless", "Nameless has no attribute name"),
@@ -173,6 +181,7 @@ class Declared:
         (make("fifo"), SimConfig(placement="random", compat="tiresias"), False),
         (make("random"), SimConfig(), True),
         (Declared(), SimConfig(), False),
+        (Declared(), SimConfig(durations="estimate"), True),
     ],
 )
 def test_who_needs_several_seeds(scheduler, config, expected):

@@ -120,6 +120,12 @@ def test_counts_add_up_and_an_unknown_status_is_refused():
         metrics(jobs.assign(status="lost"))
 
 
+def test_a_negative_jct_is_refused():
+    jobs = HAND.assign(job_id=["a", "b", "c"], jct_s=[10.0, -1.0, np.nan])
+    with pytest.raises(ValueError, match="job b finished before it arrived"):
+        metrics(jobs)
+
+
 def test_shares_of_a_gpu_count_as_shares():
     # rho of a job with half a GPU: M = 1, 0.5 x 1 / 2 < 1.
     jobs = HAND.head(1).assign(num_gpus=1, share_milli=500)

@@ -1,0 +1,142 @@
+"""A trained run as a scheduler: :func:`load_policy`.
+
+``envs.rollout`` drives the policy through the environment it was trained in, on any trace and cluster.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from agents.checkpoint import Checkpoint, CheckpointError, is_checkpoint, load_checkpoint, load_weights
+from agents.network import EMPTY_LOGIT, ClusterNetwork, NetworkConfig
+from envs.actions import EDITS, NUM_EDITS
+from envs.observe import FEATURES, ObservationLayout
+
+BEST = "best"
+CHECKPOINTS = "checkpoints"
+
+Actions = npt.NDArray[np.int64]
+
+
+class LearnedPolicy:
+    """Chooses edits by the network of a checkpoint.
+
+    ``trained_on``: facts about the training run (trace, cluster, seed, decisions, ...). The same
+    weights serve every cluster and number of slots; ``layout`` says how an observation is laid out.
+    """
+
+    batch: Literal["fixed", "tuned"] = "fixed"
+    stochastic = False
+
+    def __init__(self, name: str, network: ClusterNetwork, config: dict[str, Any], device: torch.device) -> None:
+        self.name = name
+        self.network = network.to(device).eval()
+        self.device = device
+        self.layout = ObservationLayout(**config["layout"])
+        self.num_slots: int = config["layout"]["num_slots"]
+        self.edit_budget: int = config["edit_budget"]
+        self.trained_on: dict[str, Any] = config["trained_on"]
+
+    def act(
+        self,
+        obs: npt.NDArray[np.float32],
+        mask: npt.NDArray[np.bool_],
+        layout: ObservationLayout | None = None,
+        rng: np.random.Generator | None = None,
+    ) -> Actions:
+        """Actions (B,) for ``obs (B, R) float32`` and ``mask (B, A) bool``; never one that is masked out.
+
+        Without ``rng`` the likeliest action, the lowest of several; with it a draw from the policy.
+        ``layout`` of the observations, if it is not that of the training run.
+        """
+        return choose(self.network, obs, mask, layout or self.layout, rng)
+
+
+def choose(
+    network: ClusterNetwork,
+    obs: npt.NDArray[np.float32],
+    mask: npt.NDArray[np.bool_],
+    layout: ObservationLayout,
+    rng: np.random.Generator | None,
+) -> Actions:
+    """As :meth:`LearnedPolicy.act`. Draws nothing from torch's generator, so a training run is not disturbed."""
+    if obs.shape[1] != layout.size:
+        raise ValueError(f"observations have {obs.shape[1]} numbers, but the layout describes {layout.size}")
+    device = next(network.parameters()).device
+    with torch.no_grad():
+        scores = network(torch.from_numpy(obs).to(device), layout)[0].cpu().numpy()
+    if rng is not None:  # the largest of logit + Gumbel noise is a draw from the softmax
+        scores = scores + rng.gumbel(size=scores.shape)
+    return np.where(mask, scores, 2 * EMPTY_LOGIT).argmax(axis=1)
+
+
+def policy_config(
+    layout: ObservationLayout, network: NetworkConfig, edit_budget: int, trained_on: dict[str, Any]
+) -> dict[str, Any]:
+    """What a checkpoint says about its policy."""
+    return {
+        "layout": {name: getattr(layout, name) for name in ("num_slots", "num_nodes", "gpus_per_node")},
+        "network": {name: getattr(network, name) for name in ("width", "rounds", "heads")},
+        "edit_budget": edit_budget,
+        "features": [f"{feature.block}.{feature.name}: {feature.meaning}" for feature in FEATURES],
+        "edits": [name for name, _ in EDITS],
+        "trained_on": trained_on,
+    }
+
+
+def find_checkpoint(folder: Path) -> Path:
+    """The checkpoint meant by ``folder``: itself, or a run's best one, or its latest."""
+    if is_checkpoint(folder):
+        return folder
+    if is_checkpoint(folder / BEST):
+        return folder / BEST
+    latest = latest_checkpoint(folder)
+    if latest is None:
+        raise CheckpointError(f"{folder} holds no checkpoint: neither manifest.json nor {BEST}/ nor {CHECKPOINTS}/")
+    return latest
+
+
+def latest_checkpoint(run: Path) -> Path | None:
+    """The newest finished checkpoint of a run that can be resumed."""
+    found = sorted(path for path in (run / CHECKPOINTS).glob("step-*") if is_checkpoint(path))
+    return found[-1] if found else None
+
+
+def load_policy(folder: str | Path, device: str = "auto") -> LearnedPolicy:
+    """The policy of a run folder of train.py, or of one checkpoint; raises :class:`CheckpointError`."""
+    where = find_checkpoint(Path(folder))
+    checkpoint = load_checkpoint(where)
+    network = build_network(checkpoint, where)
+    load_weights(network, checkpoint.weights, where)
+    return LearnedPolicy(str(folder), network, checkpoint.config, resolve_device(device))
+
+
+def build_network(checkpoint: Checkpoint, where: Path) -> ClusterNetwork:
+    """A network of the checkpoint's size, if this version of Musher observes what that one did."""
+    config = checkpoint.config
+    try:
+        layout = ObservationLayout(**config["layout"])
+        network = NetworkConfig(**config["network"])
+        current = policy_config(layout, network, config["edit_budget"], config["trained_on"])
+        same = all(config[name] == current[name] for name in ("features", "edits"))
+    except (KeyError, TypeError) as error:
+        raise CheckpointError(f"checkpoint {where} describes no policy: config.json lacks or misstates {error}") from None
+    if not same:
+        raise CheckpointError(
+            f"checkpoint {where} was trained on other observations or actions than this version of Musher has"
+        )
+    return ClusterNetwork(layout, NUM_EDITS, network)
+
+
+def resolve_device(device: str) -> torch.device:
+    """``auto``: CUDA where there is a usable GPU, else the CPU."""
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise CheckpointError("device cuda was asked for, but torch sees no CUDA GPU")
+    return torch.device(device)
