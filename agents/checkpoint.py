@@ -209,6 +209,7 @@ def optimiser_from_plain(
     for name, value in tensors.items():
         if name.startswith("optimiser/"):
             _, index, key = name.split("/")
-            state.setdefault(int(index), {})[key] = value
+            # A copy, since tensors in a loaded file are not aligned as torch's own are, and sums round accordingly.
+            state.setdefault(int(index), {})[key] = value.clone()
     groups = [{k: tuple(v) if k == "betas" else v for k, v in group.items()} for group in groups]
     optimiser.load_state_dict({"state": state, "param_groups": groups})

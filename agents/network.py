@@ -187,7 +187,8 @@ class ClusterNetwork(nn.Module):
         """``obs (B, R) float32`` -> logits ``(B, 1 + J * K)`` of commit and (slot, edit), value ``(B, 1)``."""
         parts = split_observation(obs, layout)
         context = Context.of(parts)
-        token = self.embed_cluster(parts.cluster)
+        # contiguous() copies into aligned memory: rounding must not depend on where numpy has put the observation.
+        token = self.embed_cluster(parts.cluster.contiguous())
         nodes = self.embed_node(parts.nodes) * context.real[:, :, None]
         rows = parts.jobs.flatten(0, 1)[context.index]
         jobs = self.embed_job(rows)

@@ -267,12 +267,17 @@ class Batch:
         s.log_len = 0
         s.status = OK
 
-    def episode_jobs(self, b: int) -> pd.DataFrame:
-        """Job table, as RunResult.jobs, of row ``b``'s episode that has just finished."""
+    def episode_results(self, b: int) -> tuple[int, np.recarray]:
+        """First job of the window, and RESULT_DTYPE rows, of row ``b``'s episode that has just finished."""
         # Under SAME_STEP the record has begun the next episode; the results are in the other half.
         begun = int(self._record.autoreset[0]) == SAME_STEP
-        results = self.results[b, (int(self.states.episode[b]) - (2 if begun else 1)) % 2]
         start = int(self.states.last_window[b] if begun else self.states.window[b])
+        results = self.results[b, (int(self.states.episode[b]) - (2 if begun else 1)) % 2]
+        return start, results[: len(self.jobs) - start]
+
+    def episode_jobs(self, b: int) -> pd.DataFrame:
+        """Job table, as RunResult.jobs, of row ``b``'s episode that has just finished."""
+        start, results = self.episode_results(b)
         return job_frame(self.settings.source.window(start, self.settings.length), results)
 
     def snapshot(self) -> dict[str, npt.NDArray[Any]]:

@@ -84,13 +84,11 @@ def _pool(work: Callable[[C, T], R], context: C, tasks: Sequence[T], jobs: int) 
     except BrokenProcessPool:
         raise EngineError("a worker process died, probably for want of memory; try fewer --jobs") from None
     except BaseException:
-        pool.shutdown(wait=False, cancel_futures=True)
         for child in set(multiprocessing.active_children()) - others:
             child.terminate()
-            child.join()
         raise
     finally:
-        pool.shutdown()
+        pool.shutdown(cancel_futures=True)  # waits until the pool's own thread has joined every process
 
 
 def _ray(work: Callable[[C, T], R], context: C, tasks: Sequence[T], jobs: int) -> Stream[R]:

@@ -15,7 +15,7 @@ from gymnasium import spaces
 
 from envs.actions import num_actions
 from envs.batch import MANUAL, Batch
-from envs.metrics import mean
+from envs.layout import COMPLETED, REJECTED, UNFINISHED
 from envs.render import draw_cluster
 from envs.settings import EnvSettings
 from envs.spec import SpecError
@@ -127,13 +127,19 @@ class ClusterEnv(gymnasium.Env[Observation, np.int64]):
 
 
 def episode_metrics(batch: Batch, b: int) -> dict[str, float]:
-    """Metrics of row ``b``'s episode that has just finished."""
-    jobs = batch.episode_jobs(b)
-    counts = {f"num_{name}": float((jobs["status"] == name).sum()) for name in ("completed", "rejected", "unfinished")}
+    """Metrics of row ``b``'s episode that has just finished; means are over completed jobs, NaN if there are none."""
+    start, results = batch.episode_results(b)
+    arrival = batch.jobs["arrival"][start : start + len(results)]
+    status = results["status"]
+    done = status == COMPLETED
+    count = int(done.sum())
+    jct = results["finish"][done] - (arrival[done] - arrival[0])
     return {
-        "mean_jct_s": mean(jobs["jct_s"].to_numpy(np.float64)),
-        "mean_queueing_delay_s": mean(jobs["queueing_delay_s"].to_numpy(np.float64)),
-        "num_rescales": float(jobs["num_rescales"].sum()),
-        "num_preemptions": float(jobs["num_preemptions"].sum()),
-        **counts,
+        "mean_jct_s": float(jct.sum() / count) if count else np.nan,
+        "mean_queueing_delay_s": float(results["queueing_delay"][done].sum() / count) if count else np.nan,
+        "num_rescales": float(results["num_rescales"].sum()),
+        "num_preemptions": float(results["num_preemptions"].sum()),
+        "num_completed": float(count),
+        "num_rejected": float((status == REJECTED).sum()),
+        "num_unfinished": float((status == UNFINISHED).sum()),
     }

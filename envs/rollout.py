@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from envs.batch import MANUAL, Batch
+from envs.observe import ObservationLayout
 from envs.settings import EnvSettings
 from envs.simulate import Progress, RunResult, interval_frame, job_frame
 from envs.spec import ClusterSpec, SimConfig
@@ -29,8 +30,10 @@ class Policy(Protocol):
     num_slots: int
     edit_budget: int
 
-    def act(self, obs: npt.NDArray[np.float32], mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
-        """Actions (B,) for observations (B, R) float32 and masks (B, A) bool."""
+    def act(
+        self, obs: npt.NDArray[np.float32], mask: npt.NDArray[np.bool_], layout: ObservationLayout
+    ) -> npt.NDArray[np.int64]:
+        """Actions (B,) for observations (B, R) float32, laid out as ``layout`` says, and masks (B, A) bool."""
         ...
 
 
@@ -55,7 +58,7 @@ def rollout(
     decisions, spent, steps = [], 0.0, 0
     while not (batch.terminated[0] or batch.truncated[0]):
         asked = time.process_time()
-        action = policy.act(batch.obs, batch.mask)
+        action = policy.act(batch.obs, batch.mask, batch.layout)
         spent += time.process_time() - asked
         passes = int(batch.states["num_passes"][0])
         batch.step(action)
@@ -92,14 +95,19 @@ def _result(batch: Batch, name: str, decisions: npt.NDArray[np.float64], elapsed
         batch.drain_log()
     s: Any = batch.states[0]
     settings = batch.settings
+    results = batch.episode_results(0)[1].copy()
+    results["first_start"] += s.origin  # the record's clock shows 0 at the first arrival, the trace's may not
+    results["finish"] += s.origin
+    intervals = interval_frame(batch.logged, s)
+    intervals[["start_s", "end_s"]] += s.origin
     return RunResult(
         settings.source,
         settings.cluster,
         settings.sim,
         seed,
         name,
-        job_frame(settings.source, batch.results[0, (int(s.episode) - 1) % 2]),
-        interval_frame(batch.logged, s),
+        job_frame(settings.source, results),
+        intervals,
         decisions,
         int(s.num_events),
         int(s.num_passes),

@@ -232,8 +232,15 @@ def held_by_node(s: Any) -> npt.NDArray[np.int16]:
 class Scheduler(Protocol):
     """Who gets GPUs, decided in Python at every scheduling pass."""
 
-    name: str
-    batch: Literal["fixed", "tuned"]
+    @property
+    def name(self) -> str:
+        """What the results call it."""
+        ...
+
+    @property
+    def batch(self) -> Literal["fixed", "tuned"]:
+        """Who chooses the batch size of elastic jobs: the request, or the optimum of goodput."""
+        ...
 
     def reset(self, view: ClusterView) -> None:
         """Forget everything; a run begins."""
@@ -247,8 +254,15 @@ class Scheduler(Protocol):
 class ListScheduler(Protocol):
     """Who gets GPUs, given as an ordering rule that runs wholly in compiled code."""
 
-    name: str
-    batch: Literal["fixed", "tuned"]
+    @property
+    def name(self) -> str:
+        """What the results call it."""
+        ...
+
+    @property
+    def batch(self) -> Literal["fixed", "tuned"]:
+        """Who chooses the batch size of elastic jobs: the request, or the optimum of goodput."""
+        ...
 
     def order(self) -> ListOrder:
         """The ordering rule."""
