@@ -4,6 +4,7 @@
 VENV ?= .venv
 TORCH ?= torch==2.13.0
 RUN ?= runs/demo
+RESUME = $(if $(wildcard $(RUN)/config.json),--resume)
 
 ifeq ($(origin PYTHON),undefined)
 PYTHON := $(VENV)/bin/python
@@ -27,7 +28,7 @@ $(VENV)/installed: pyproject.toml setup.py
 	touch $@
 
 demo: $(READY) ## train a scheduler for a few minutes, then compare it with published ones
-	$(PYTHON) train.py --scenario rigid --trace synthetic-philly --algo maskable-ppo --steps 20000 --seed 0 --out $(RUN)
+	$(PYTHON) train.py --scenario rigid --trace synthetic-philly --algo maskable-ppo --steps 20000 --seed 0 --out $(RUN) $(RESUME)
 	$(PYTHON) evaluate.py --policies fifo sjf srtf tiresias $(RUN) --scenario rigid --trace synthetic-philly \
 		--windows 5 --split test --out $(RUN)/evaluation
 

@@ -95,7 +95,11 @@ class TrainingCallback(BaseCallback):
 
     def _at_boundary(self, last: bool) -> None:
         step = self.num_timesteps
-        if self.validated is None or step - self.validated >= self.config.validate_every or (last and step > self.validated):
+        if (
+            self.validated is None
+            or step - self.validated >= self.config.validate_every
+            or (last and step > self.validated)
+        ):
             self._validate(step)
         due = step - self.checkpointed >= self.config.checkpoint_every or (last and step > self.checkpointed)
         if due:
@@ -155,7 +159,9 @@ class TrainingCallback(BaseCallback):
         names = ("commit", *(name for name, _ in EDITS))
         shares = np.bincount(kinds, minlength=len(names)) / len(kinds)
         step = self.num_timesteps
-        self.log.scalars({f"actions/{name}": share for name, share in zip(names, shares, strict=True) if share > 0}, step)
+        self.log.scalars(
+            {f"actions/{name}": share for name, share in zip(names, shares, strict=True) if share > 0}, step
+        )
         self.log.histogram("actions/kinds", kinds, len(names), step)
         episodes = self.vec_env.take_finished()
         if episodes:

@@ -55,7 +55,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
         _to_json(checkpoint.state),
         _to_safetensors(checkpoint.tensors),
     )
-    files = {}
+    files: dict[str, dict[str, Any]] = {}
     for name, data in zip(PARTS, contents, strict=True):
         digest = hashlib.sha256(data).hexdigest()
         stem, suffix = name.split(".")

@@ -25,6 +25,7 @@ from envs.observe import FEATURES, ObservationLayout
 # The first policy starts whatever fits, commits once nothing does, and seldom disturbs a running job. Equal logits
 # would make it stop and move jobs at random: with 40 of them running, 40 times for each commit.
 MORE_BIAS, DISTURB_BIAS = 2.0, -5.0
+DISTURBING = [Edit.LESS, Edit.PLACE_PACKED, Edit.PLACE_SAFE, Edit.PLACE_ALIKE, Edit.PLACE_SPREAD]
 _JOB_COLUMNS = [feature.name for feature in FEATURES if feature.block == "jobs"]
 RUNNING, WAS_RUNNING = _JOB_COLUMNS.index("running"), _JOB_COLUMNS.index("was_running")
 EMPTY_LOGIT = -1e8  # an empty slot has no valid edit; the value sb3-contrib gives masked actions
@@ -36,10 +37,12 @@ class NetworkConfig:
 
     width: int = 64
     """Channels of every embedding."""
-    rounds: int = 2
+    rounds: int = 1
     """How often the cluster token reads jobs and nodes, and jobs read the token and their nodes."""
-    heads: int = 4
+    heads: int = 2
     """Attention heads with which the token reads a set."""
+    disturb: bool = False
+    """May stop and move running jobs. Much harder to learn: a good preemption pays off many passes later."""
 
 
 class Observation(NamedTuple):
@@ -76,6 +79,11 @@ def dense(width_in: int, width_out: int, gain: float = 2**0.5) -> nn.Linear:
     return layer
 
 
+def head(width: int, last: nn.Linear) -> nn.Sequential:
+    """What an embedding is read out with."""
+    return nn.Sequential(nn.LayerNorm(width), dense(width, width), nn.ReLU(), last)
+
+
 class AttentionPool(nn.Module):
     """The token's view of a set: ``heads`` softmax-weighted means of its members."""
 
@@ -93,7 +101,8 @@ class AttentionPool(nn.Module):
         query = self.query(token).reshape(batch, self.heads, width)
         scores = query @ members.transpose(1, 2) / width**0.5
         weights = scores.masked_fill(~present[:, None, :], EMPTY_LOGIT).softmax(dim=2)
-        return (weights @ members).reshape(batch, self.heads * width)
+        pooled: Tensor = weights @ members
+        return pooled.reshape(batch, self.heads * width)
 
 
 class Round(nn.Module):
@@ -157,31 +166,35 @@ class ClusterNetwork(nn.Module):
 
     def __init__(self, layout: ObservationLayout, num_edits: int, config: NetworkConfig) -> None:
         super().__init__()
+        self.config = config
         width = config.width
         feature = {name: shape[-1] for name, (_, _, shape) in layout.slices.items()}
         self.embed_cluster = dense(feature["cluster"], width)
         self.embed_node = nn.Sequential(dense(feature["nodes"], width), nn.ReLU())
         self.embed_job = nn.Sequential(dense(feature["jobs"], width), nn.ReLU(), dense(width, width, 1.0))
         self.rounds = nn.ModuleList(Round(width, config.heads) for _ in range(config.rounds))
-        self.edit_head = nn.Sequential(nn.LayerNorm(width), dense(width, width), nn.ReLU(), dense(width, num_edits, 0.01))
+        edits = dense(width, num_edits, 0.01)
         with torch.no_grad():
-            self.edit_head[-1].bias.fill_(DISTURB_BIAS)
-            self.edit_head[-1].bias[Edit.MORE] = MORE_BIAS
-        self.commit_head = nn.Sequential(nn.LayerNorm(width), dense(width, width), nn.ReLU(), dense(width, 1, 0.01))
-        self.value_head = nn.Sequential(nn.LayerNorm(width), dense(width, width), nn.ReLU(), dense(width, 1, 0.01))
+            edits.bias.fill_(DISTURB_BIAS)
+            edits.bias[Edit.MORE] = MORE_BIAS
+        self.edit_head = head(width, edits)
+        self.commit_head = head(width, dense(width, 1, 0.01))
+        self.value_head = head(width, dense(width, 1, 0.01))
 
-    @staticmethod
-    def forbid_undoing(logits: Tensor, rows: Tensor) -> Tensor:
-        """``logits (M, K)`` without stopping what this pass started and starting what it stopped.
+    def forbid(self, logits: Tensor, rows: Tensor) -> Tensor:
+        """``logits (M, K)`` without edits that the agent does not make although the environment allows them.
 
-        Edits are free until the commit, so undoing one is never wrong and never right: a policy that may
-        drifts into doing little else.
+        Undoing an edit of this pass: edits are free until the commit, so undoing is never wrong and never
+        right, and a policy that may undo drifts into doing little else. And, unless ``config.disturb``,
+        whatever would pause a job that runs.
         """
         runs, ran = rows[:, RUNNING] > 0.5, rows[:, WAS_RUNNING] > 0.5
-        undoing = torch.zeros_like(logits, dtype=torch.bool)
-        undoing[:, Edit.LESS] = runs & ~ran
-        undoing[:, Edit.MORE] = ran & ~runs
-        return logits.masked_fill(undoing, EMPTY_LOGIT)
+        forbidden = torch.zeros_like(logits, dtype=torch.bool)
+        forbidden[:, Edit.LESS] = runs & ~ran
+        forbidden[:, Edit.MORE] = ran & ~runs
+        if not self.config.disturb:
+            forbidden[:, DISTURBING] |= ran[:, None]
+        return logits.masked_fill(forbidden, EMPTY_LOGIT)
 
     def forward(self, obs: Tensor, layout: ObservationLayout) -> tuple[Tensor, Tensor]:
         """``obs (B, R) float32`` -> logits ``(B, 1 + J * K)`` of commit and (slot, edit), value ``(B, 1)``."""
@@ -194,5 +207,5 @@ class ClusterNetwork(nn.Module):
         jobs = self.embed_job(rows)
         for exchange in self.rounds:
             token, jobs = exchange(token, jobs, nodes, context)
-        edits = context.spread(self.forbid_undoing(self.edit_head(jobs), rows), EMPTY_LOGIT).flatten(1)
+        edits = context.spread(self.forbid(self.edit_head(jobs), rows), EMPTY_LOGIT).flatten(1)
         return torch.cat([self.commit_head(token), edits], dim=1), self.value_head(token)

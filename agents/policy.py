@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,6 +33,7 @@ class LearnedPolicy:
 
     batch: Literal["fixed", "tuned"] = "fixed"
     stochastic = False
+    oracle = ("duration",)  # its observations hold what the settings let schedulers know of durations
 
     def __init__(self, name: str, network: ClusterNetwork, config: dict[str, Any], device: torch.device) -> None:
         self.name = name
@@ -72,7 +74,8 @@ def choose(
         scores = network(torch.from_numpy(obs).to(device), layout)[0].cpu().numpy()
     if rng is not None:  # the largest of logit + Gumbel noise is a draw from the softmax
         scores = scores + rng.gumbel(size=scores.shape)
-    return np.where(mask, scores, 2 * EMPTY_LOGIT).argmax(axis=1)
+    actions: Actions = np.where(mask, scores, 2 * EMPTY_LOGIT).argmax(axis=1)
+    return actions
 
 
 def policy_config(
@@ -80,8 +83,8 @@ def policy_config(
 ) -> dict[str, Any]:
     """What a checkpoint says about its policy."""
     return {
-        "layout": {name: getattr(layout, name) for name in ("num_slots", "num_nodes", "gpus_per_node")},
-        "network": {name: getattr(network, name) for name in ("width", "rounds", "heads")},
+        "layout": asdict(layout),
+        "network": asdict(network),
         "edit_budget": edit_budget,
         "features": [f"{feature.block}.{feature.name}: {feature.meaning}" for feature in FEATURES],
         "edits": [name for name, _ in EDITS],
@@ -108,7 +111,11 @@ def latest_checkpoint(run: Path) -> Path | None:
 
 
 def load_policy(folder: str | Path, device: str = "auto") -> LearnedPolicy:
-    """The policy of a run folder of train.py, or of one checkpoint; raises :class:`CheckpointError`."""
+    """The policy of a run folder of train.py, or of one checkpoint; raises :class:`CheckpointError`.
+
+    Sets torch to one thread: on more, networks this small wait for each other most of the time.
+    """
+    torch.set_num_threads(1)
     where = find_checkpoint(Path(folder))
     checkpoint = load_checkpoint(where)
     network = build_network(checkpoint, where)
@@ -125,7 +132,9 @@ def build_network(checkpoint: Checkpoint, where: Path) -> ClusterNetwork:
         current = policy_config(layout, network, config["edit_budget"], config["trained_on"])
         same = all(config[name] == current[name] for name in ("features", "edits"))
     except (KeyError, TypeError) as error:
-        raise CheckpointError(f"checkpoint {where} describes no policy: config.json lacks or misstates {error}") from None
+        raise CheckpointError(
+            f"checkpoint {where} describes no policy: config.json lacks or misstates {error}"
+        ) from None
     if not same:
         raise CheckpointError(
             f"checkpoint {where} was trained on other observations or actions than this version of Musher has"

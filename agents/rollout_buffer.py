@@ -20,7 +20,7 @@ class PassRolloutBuffer(RolloutBuffer):
     """For PPO and A2C."""
 
     def compute_returns_and_advantage(self, last_values: torch.Tensor, dones: npt.NDArray[np.bool_]) -> None:
-        """Fill ``advantages`` and ``returns`` (T, B); ``last_values (B, 1)`` and ``dones (B,)`` follow the last step."""
+        """Fill ``advantages`` and ``returns`` (T, B); ``last_values (B, 1)``, ``dones (B,)``: after the last step."""
         next_values = last_values.cpu().numpy().flatten()
         alive = 1.0 - dones.astype(np.float32)
         advantage = np.zeros(self.n_envs, np.float32)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import torch
 from gymnasium import spaces
 from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
 from stable_baselines3.common.policies import ActorCriticPolicy
@@ -35,7 +34,9 @@ class _ClusterPolicy:
         **kwargs: Any,
     ) -> None:
         if observation_space.shape != (layout.size,):
-            raise ValueError(f"the layout describes {layout.size} numbers, the observation has {observation_space.shape}")
+            raise ValueError(
+                f"the layout describes {layout.size} numbers, the observation has {observation_space.shape}"
+            )
         self.layout = layout
         self.network_config = network or NetworkConfig()
         self.num_edits = (int(action_space.n) - 1) // layout.num_slots
@@ -81,9 +82,9 @@ class _ClusterPolicy:
         return self._evaluate(obs, None)[1]
 
 
-class MaskableClusterPolicy(_ClusterPolicy, MaskableActorCriticPolicy):
+class MaskableClusterPolicy(_ClusterPolicy, MaskableActorCriticPolicy):  # type: ignore[misc]
     """For MaskablePPO: never samples an action that the mask rules out."""
 
 
-class ClusterPolicy(_ClusterPolicy, ActorCriticPolicy):
+class ClusterPolicy(_ClusterPolicy, ActorCriticPolicy):  # type: ignore[misc]
     """For PPO and A2C, which know no masks; empty slots are still never chosen."""

@@ -8,6 +8,7 @@ is made for them. Masks of all rows are one array.
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -102,6 +103,11 @@ class ClusterSB3VecEnv(VecEnv):
         parts = {**self.batch.snapshot(), "returns": self._returns, "lengths": self._lengths}
         return {f"env/{name}": torch.from_numpy(_to_bytes(part)) for name, part in parts.items()}
 
+    def fingerprint(self) -> str:
+        """Digest of the names, types and shapes in a snapshot; another version of the simulator has another."""
+        fields = [(name, part.dtype.descr, part.shape) for name, part in self.batch.snapshot().items()]
+        return hashlib.sha256(repr(fields).encode()).hexdigest()
+
     def restore(self, tensors: Mapping[str, torch.Tensor]) -> None:
         """Go on from a snapshot; tensors of other names are not looked at."""
         own = {"returns": self._returns, "lengths": self._lengths}
@@ -111,8 +117,11 @@ class ClusterSB3VecEnv(VecEnv):
         for name, array in own.items():
             array[:] = parts.pop(name)
         self.batch.restore(parts)
+        self.batch.some_ended = True  # restored rows may have ended in the step before
 
-    def env_method(self, method_name: str, *method_args: Any, indices: VecEnvIndices = None, **method_kwargs: Any) -> Any:
+    def env_method(
+        self, method_name: str, *method_args: Any, indices: VecEnvIndices = None, **method_kwargs: Any
+    ) -> Any:
         """Only ``action_masks``: its ``(B, A) bool`` array, which is a sequence of one mask for each row."""
         if method_name != "action_masks":
             raise AttributeError(f"clusters of a batch have no method {method_name}")
@@ -128,7 +137,9 @@ class ClusterSB3VecEnv(VecEnv):
     def set_attr(self, attr_name: str, value: Any, indices: VecEnvIndices = None) -> None:
         raise AttributeError(f"clusters of a batch share their settings, so {attr_name} cannot be set")
 
-    def env_is_wrapped(self, wrapper_class: type[gymnasium.Wrapper[Any, Any, Any, Any]], indices: VecEnvIndices = None) -> list[bool]:
+    def env_is_wrapped(
+        self, wrapper_class: type[gymnasium.Wrapper[Any, Any, Any, Any]], indices: VecEnvIndices = None
+    ) -> list[bool]:
         return [False for _ in self._rows(indices)]
 
     def close(self) -> None:

@@ -47,13 +47,13 @@ class RunLog(KVWriter):
 
     def histogram(self, tag: str, values: npt.NDArray[np.int64], bins: int, step: int) -> None:
         """How often each of the whole numbers 0 .. ``bins`` - 1 occurs in ``values``."""
-        self.writer.add_histogram(tag, values, step, bins=np.arange(bins + 1) - 0.5)  # type: ignore[arg-type]
+        self.writer.add_histogram(tag, values, step, bins=np.arange(bins + 1) - 0.5)
 
     def describe(self, settings: Mapping[str, Any], references: Mapping[str, float]) -> None:
         """Hyper-parameters, and one chart that shows the agent's validation jct with the baselines'."""
         flat = {name: value if isinstance(value, int | float | str) else str(value) for name, value in settings.items()}
-        for summary in hparams(flat, {AGENT_TAG: 0.0}):
-            self.writer.file_writer.add_summary(summary)  # type: ignore[union-attr]
+        for summary in hparams(flat, {AGENT_TAG: 0.0}):  # type: ignore[no-untyped-call]
+            self.writer.file_writer.add_summary(summary)  # type: ignore[attr-defined]
         lines = [AGENT_TAG, *(f"{AGENT_TAG}/{name}" for name in references)]
         self.writer.add_custom_scalars({"validation": {"mean jct [s]": ["Multiline", lines]}})
 

@@ -58,6 +58,8 @@ class Trained:
     decisions: int
     best_jct_s: float | None
     """Mean jct [s] of the best policy on the validation windows; None: none finished them."""
+    has_test_windows: bool
+    """Whether the trace is long enough for test windows that nothing was trained or chosen on."""
 
 
 def train(run: Run, resume: bool = False, on_progress: OnProgress = lambda decisions, best: None) -> Trained:
@@ -68,17 +70,17 @@ def train(run: Run, resume: bool = False, on_progress: OnProgress = lambda decis
     :class:`TrainError` if the folder holds another run, or none to resume.
     """
     torch.set_num_threads(run.config.threads)
+    facts = describe(run)
     validator = Validator(run.settings, run.config.validation_windows, run.config.seed)
     model = make_model(run.config, run.settings)
-    state = _prepare_folder(run, resume)
-    start = _resume(model, run.out) if state else {}
+    start = _resume(model, run.out) if _prepare_folder(run, facts, resume) else {}
     step = model.num_timesteps
     log = RunLog(run.out / "tensorboard", step)
     log.describe(_flatten(asdict(run.config)), run.references)
     model.set_logger(Logger(folder=None, output_formats=[log]))
-    facts = policy_config(run.settings.layout, run.config.network, run.settings.edit_budget, describe(run))
+    about = policy_config(run.settings.layout, run.config.network, run.settings.edit_budget, facts)
     callback = TrainingCallback(
-        run.config, run.out, log, validator, facts, run.references, on_progress, start.get("progress")
+        run.config, run.out, log, validator, about, run.references, on_progress, start.get("progress")
     )
     try:
         if step < run.config.steps:
@@ -88,7 +90,7 @@ def train(run: Run, resume: bool = False, on_progress: OnProgress = lambda decis
         raise
     finally:
         log.close()
-    return Trained(model.num_timesteps, callback.best)
+    return Trained(model.num_timesteps, callback.best, len(run.settings.source) > run.settings.length)
 
 
 def make_model(config: TrainConfig, settings: EnvSettings) -> OnPolicyAlgorithm:
@@ -110,7 +112,11 @@ def make_model(config: TrainConfig, settings: EnvSettings) -> OnPolicyAlgorithm:
     }
     if isinstance(learner, A2CConfig):
         return A2C(normalize_advantage=learner.normalise_advantage, **shared)
-    extra = {"batch_size": learner.batch_size, "n_epochs": learner.epochs, "clip_range": learner.clip_range}
+    extra: dict[str, Any] = {
+        "batch_size": config.batch_size,
+        "n_epochs": learner.epochs,
+        "clip_range": learner.clip_range,
+    }
     return MaskablePPO(**shared, **extra) if masked else PPO(**shared, **extra)
 
 
@@ -120,7 +126,12 @@ def describe(run: Run) -> dict[str, Any]:
     names = ("scenario", "num_slots", "window_jobs", "split", "objective", "edit_budget", "horizon_s",
              "reward_scale", "workload_seed")  # fmt: skip
     return {
-        "trace": {"name": trace.name, "jobs": len(trace), "provenance": trace.provenance, "sha256": trace_sha256(trace)},
+        "trace": {
+            "name": trace.name,
+            "jobs": len(trace),
+            "provenance": trace.provenance,
+            "sha256": trace_sha256(trace),
+        },
         "cluster": str(settings.cluster),
         "sim": asdict(settings.sim),
         "environment": {name: getattr(settings, name) for name in names},
@@ -130,28 +141,33 @@ def describe(run: Run) -> dict[str, Any]:
     }
 
 
-def _prepare_folder(run: Run, resume: bool) -> bool:
+def _prepare_folder(run: Run, facts: dict[str, Any], resume: bool) -> bool:
     """Write ``config.json``, or check that the one there is of the same run; whether there is a state to load."""
     path, found = run.out / CONFIG, latest_checkpoint(run.out)
-    if not resume:
-        if path.exists() or found is not None:
-            raise TrainError(f"{run.out} already holds a training run: go on with --resume, or choose another --out")
-    elif not path.exists():
+    if not resume and (path.exists() or found is not None):
+        raise TrainError(f"{run.out} already holds a training run: go on with --resume, or choose another --out")
+    if resume and not path.exists():
         raise TrainError(f"there is no training run to resume in {run.out}: it has no {CONFIG}")
-    else:
-        _check_same(json.loads(path.read_text()), json.loads(json.dumps(describe(run))), run.out)
+    if resume:
+        _check_same(json.loads(path.read_text()), facts, run.out)
     run.out.mkdir(parents=True, exist_ok=True)
-    write_json(path, {"command": run.command, **describe(run), "references": dict(run.references)})
+    write_json(path, {"command": run.command, **facts, "references": dict(run.references)})
     return found is not None
 
 
 def _check_same(before: dict[str, Any], now: dict[str, Any], out: Path) -> None:
-    """Raise if a setting that decides what is learned differs from the run's."""
-    old, new = ({name: record[name] for name in ("trace", "cluster", "sim", "environment", "training")} for record in (before, now))
-    old, new = _flatten(old), _flatten(new)
+    """Raise if something that decides what is learned differs from the run's."""
+    if before["trace"]["sha256"] != now["trace"]["sha256"]:
+        raise TrainError(f"{out} was trained on other jobs, {before['trace']['name']}, not {now['trace']['name']}")
+    old, new = (
+        _flatten({name: record[name] for name in ("cluster", "sim", "environment", "training")})
+        for record in (before, now)
+    )
     for name in sorted(old.keys() | new.keys()):
         if name.split(".")[-1] not in FREE and old.get(name) != new.get(name):
-            raise TrainError(f"{out} was trained with {name} {old.get(name)}, not {new.get(name)}: it cannot be resumed so")
+            raise TrainError(
+                f"{out} was trained with {name} {old.get(name)}, so it cannot be resumed with {new.get(name)}"
+            )
 
 
 def _resume(model: OnPolicyAlgorithm, out: Path) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import torch
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from torch import Tensor
 
-from agents.checkpoint import optimiser_from_plain, optimiser_to_plain
+from agents.checkpoint import CheckpointError, optimiser_from_plain, optimiser_to_plain
 from agents.sb3_vec_env import ClusterSB3VecEnv
 
 Plain = dict[str, Any]
@@ -32,12 +32,23 @@ def capture(model: OnPolicyAlgorithm) -> tuple[Plain, Tensors]:
     tensors["last_obs"] = torch.from_numpy(model._last_obs.copy())
     tensors["last_episode_starts"] = torch.from_numpy(model._last_episode_starts.copy())
     tensors.update(_generators())
-    plain = {"num_timesteps": model.num_timesteps, "n_updates": model._n_updates, "optimiser_groups": groups}
-    return plain, tensors
+    return {
+        "num_timesteps": model.num_timesteps,
+        "n_updates": model._n_updates,
+        "optimiser_groups": groups,
+        "environments": _environments(model).fingerprint(),
+    }, tensors
 
 
 def restore(model: OnPolicyAlgorithm, plain: Mapping[str, Any], tensors: Tensors) -> None:
-    """Undo :func:`capture`; the weights are loaded by the caller."""
+    """Undo :func:`capture`; the weights are loaded by the caller.
+
+    Raises :class:`CheckpointError` if the environments that were saved are not of this version.
+    """
+    if plain["environments"] != _environments(model).fingerprint():
+        raise CheckpointError(
+            "the run was interrupted under another version of the simulator and cannot go on under this one"
+        )
     optimiser_from_plain(model.policy.optimizer, plain["optimiser_groups"], tensors)
     model.num_timesteps = int(plain["num_timesteps"])
     model._n_updates = int(plain["n_updates"])

@@ -73,7 +73,9 @@ class Validator:
         """METRICS of envs/metrics.py for row ``b``'s finished window."""
         settings, start = self.settings, int(batch.states["window"][b])
         trace, jobs = settings.source.window(start, settings.length), batch.episode_jobs(b)
-        run = RunResult(trace, settings.cluster, settings.sim, self.seed, "agent", jobs, jobs.head(0), np.zeros(1), 0, 0, 0.0)
+        run = RunResult(
+            trace, settings.cluster, settings.sim, self.seed, "agent", jobs, jobs.head(0), np.full(1, np.nan), 0, 0, 0.0
+        )
         return run.metrics()
 
     def draw(self, policy: LearnedPolicy) -> npt.NDArray[np.uint8]:
@@ -93,4 +95,6 @@ def _means(rows: list[dict[str, float] | None]) -> dict[str, float]:
     """Means over windows; all NaN if one of them was not finished, since its jobs' jct is unknown."""
     finished = [row for row in rows if row is not None]
     whole = len(finished) == len(rows)
-    return {metric.name: float(np.mean([row[metric.name] for row in finished])) if whole else np.nan for metric in METRICS}
+    return {
+        metric.name: float(np.mean([row[metric.name] for row in finished])) if whole else np.nan for metric in METRICS
+    }

@@ -12,13 +12,15 @@ import math
 import re
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from docstring_parser import parse_from_object
 
+import evaluate
+import train
 from agents.config import A2CConfig, PPOConfig, TrainConfig
 from agents.network import NetworkConfig
 from baselines import BASELINES
@@ -56,9 +58,9 @@ def summary(thing: object) -> str:
 
 
 def options(cls: type) -> list[tuple[str, object, str]]:
-    """Name, default and meaning of each field of a configuration dataclass."""
-    meanings = {param.arg_name: param.description or "" for param in parse_from_object(cls).params}
-    return [(f.name, f.default, meanings.get(f.name, "")) for f in fields(cls) if f.repr]
+    """Name, default and meaning of each field of a configuration dataclass; nested ones have tables of their own."""
+    meanings = {param.arg_name: param.description for param in parse_from_object(cls).params}
+    return [(f.name, f.default, meanings[f.name] or "") for f in fields(cls) if f.repr and f.default is not MISSING]
 
 
 def trace_columns() -> str:
@@ -87,14 +89,21 @@ def generators() -> str:
     return table(("workload", "what it is", "cluster"), rows)
 
 
-def sim_config() -> str:
-    rows = [(code("--sim." + name.replace("_", "-")), code(value), text) for name, value, text in options(SimConfig)]
+def flags(prefix: str, *forms: type) -> str:
+    """The command-line flags that tyro makes of configuration dataclasses."""
+    rows = [
+        (code(f"--{prefix}{name.replace('_', '-')}"), code(shown(value)), text)
+        for form in forms
+        for name, value, text in options(form)
+    ]
     return table(("flag", "default", "meaning"), rows)
 
 
-def settings(cls: type) -> str:
-    rows = [(code(name), code(value), text) for name, value, text in options(cls) if text]
-    return table(("setting", "default", "meaning"), rows)
+def shown(value: object) -> str:
+    """A default as it would be typed; nothing for None."""
+    if value is None:
+        return ""
+    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def scenarios() -> str:
@@ -178,7 +187,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "trace-columns": trace_columns,
     "trace-formats": trace_formats,
     "generators": generators,
-    "sim-config": sim_config,
+    "sim-config": partial(flags, "sim.", SimConfig),
     "scenarios": scenarios,
     "baselines": baselines,
     "schedulers": schedulers,
@@ -188,10 +197,11 @@ TABLES: dict[str, Callable[[], str]] = {
     "objectives": objectives,
     "metrics": metrics,
     "job-columns": job_columns,
-    "train-config": partial(settings, TrainConfig),
-    "ppo-config": partial(settings, PPOConfig),
-    "a2c-config": partial(settings, A2CConfig),
-    "network-config": partial(settings, NetworkConfig),
+    "train-flags": partial(flags, "", train.Arguments, TrainConfig),
+    "ppo-flags": partial(flags, "ppo.", PPOConfig),
+    "a2c-flags": partial(flags, "a2c.", A2CConfig),
+    "network-flags": partial(flags, "network.", NetworkConfig),
+    "evaluate-flags": partial(flags, "", evaluate.Arguments),
 }
 
 

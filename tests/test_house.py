@@ -31,7 +31,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "train": {"traces", "envs", "baselines", "agents"},
     "evaluate": {"traces", "envs", "baselines", "agents"},
     "benchmarks": {"traces", "envs", "baselines", "agents", *COMMANDS},
-    "docs": {"traces", "envs", "baselines", "agents"},
+    "docs": {"traces", "envs", "baselines", "agents", *COMMANDS},
 }
 # The faces of envs that a scheduler may use; the compiled core is not among them.
 FACES_FOR_BASELINES = {"envs.order", "envs.spec", "envs.view"}

@@ -17,6 +17,8 @@ from typing import NamedTuple
 
 import pytest
 
+from envs.registration import register
+
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(
@@ -59,6 +61,7 @@ def run_console(text: str, folder: Path) -> None:
 @pytest.mark.parametrize("page", [p for p in PAGES if examples(p)], ids=lambda p: p.name)
 def test_examples_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    register()  # for checkouts that are not installed
     for command in ("train.py", "evaluate.py"):
         (tmp_path / command).symlink_to(ROOT / command)
     for example in examples(page):

@@ -69,7 +69,9 @@ def test_round_trip_is_exact(folder):
 
 
 def test_weights_are_plain_safetensors_and_config_is_plain_json(folder):
-    assert torch.equal(load_file(file_of(folder, "weights.safetensors"))["layer.bias"], make_checkpoint().weights["layer.bias"])
+    assert torch.equal(
+        load_file(file_of(folder, "weights.safetensors"))["layer.bias"], make_checkpoint().weights["layer.bias"]
+    )
     assert json.loads(file_of(folder, "config.json").read_text())["lr"] == 0.1 + 0.2
 
 

@@ -6,29 +6,22 @@ import numpy as np
 import pytest
 import torch
 
-from agents.network import EMPTY_LOGIT, ClusterNetwork, NetworkConfig, held_share, split_observation
+from agents.network import (
+    EMPTY_LOGIT,
+    RUNNING,
+    WAS_RUNNING,
+    ClusterNetwork,
+    NetworkConfig,
+    held_share,
+    split_observation,
+)
+from envs.actions import Edit
 from envs.observe import ObservationLayout
+from tests.agents.samples import random_observations
 
 SMALL = ObservationLayout(num_slots=12, num_nodes=16, gpus_per_node=4)
 LARGE = ObservationLayout(num_slots=40, num_nodes=64, gpus_per_node=8)
 EDITS = 8
-
-
-def random_observations(layout: ObservationLayout, batch: int, occupied: int, seed: int = 0) -> torch.Tensor:
-    """Observations with ``occupied`` jobs in random slots, each holding random GPUs."""
-    rng = np.random.default_rng(seed)
-    obs = torch.from_numpy(rng.random((batch, layout.size), dtype=np.float32))
-    parts = split_observation(obs, layout)
-    parts.nodes[:, :, 0] = 1.0
-    parts.jobs[:, :, :] = 0.0
-    parts.occupancy[:, :, :] = -1.0
-    for b in range(batch):
-        for slot in rng.choice(layout.num_slots, occupied, replace=False):
-            parts.jobs[b, slot, 0] = 1.0
-            parts.jobs[b, slot, 1:] = torch.from_numpy(rng.random(parts.jobs.shape[2] - 1, dtype=np.float32))
-            node, gpu = rng.integers(layout.num_nodes), rng.integers(layout.gpus_per_node)
-            parts.occupancy[b, node, gpu] = float(slot)
-    return obs
 
 
 def make_network(layout: ObservationLayout = SMALL, **sizes: int) -> ClusterNetwork:
@@ -113,7 +106,7 @@ def test_few_or_no_jobs_give_finite_outputs_and_gradients(occupied):
     logits, value = network(random_observations(SMALL, 4, occupied), SMALL)
     assert torch.isfinite(logits).all()
     edits = logits[:, 1:].reshape(4, SMALL.num_slots, EDITS)
-    assert ((edits > EMPTY_LOGIT).all(dim=2).sum(dim=1) == occupied).all()
+    assert ((edits > EMPTY_LOGIT).any(dim=2).sum(dim=1) == occupied).all()
     (logits[logits > EMPTY_LOGIT].sum() + value.sum()).backward()
     assert all(torch.isfinite(p.grad).all() for p in network.parameters() if p.grad is not None)
 
@@ -132,6 +125,29 @@ def test_a_job_sees_the_nodes_it_holds():
     assert (before[int(holder)] - after[int(holder)]).abs().max() > 1e-5
 
 
+def make_pass(runs: list[float], ran: list[float]) -> torch.Tensor:
+    """Observation of one job a slot that runs now, and ran before the pass, as the lists say."""
+    obs = random_observations(SMALL, 1, SMALL.num_slots)
+    jobs = split_observation(obs, SMALL).jobs
+    jobs[0, :, RUNNING] = torch.tensor(runs + [0.0] * (SMALL.num_slots - len(runs)))
+    jobs[0, :, WAS_RUNNING] = torch.tensor(ran + [0.0] * (SMALL.num_slots - len(ran)))
+    return obs
+
+
+@pytest.mark.parametrize("disturb", [True, False])
+def test_a_pass_is_not_undone_and_running_jobs_are_disturbed_only_if_allowed(disturb):
+    """Slot 0 runs, 1 was started in this pass, 2 was stopped in it, 3 waits."""
+    obs = make_pass(runs=[1, 1, 0, 0], ran=[1, 0, 1, 0])
+    logits = make_network(disturb=disturb)(obs, SMALL)[0]
+    open_ = logits[0, 1:].reshape(-1, EDITS) > EMPTY_LOGIT
+    moves = [Edit.PLACE_PACKED, Edit.PLACE_SPREAD]
+    assert open_[0, [Edit.LESS, *moves]].eq(disturb).all()
+    assert not open_[1, Edit.LESS]
+    assert open_[1, moves].all()
+    assert not open_[2, Edit.MORE]
+    assert open_[3, Edit.MORE]
+
+
 def test_held_share_by_hand():
     # Node 0: slots 1, 1; node 1: slot 1 and a free GPU; node 2: inference and a shared GPU.
     occupancy = torch.tensor([[[1.0, 1.0], [1.0, -1.0], [-2.0, -3.0]]])
@@ -140,5 +156,7 @@ def test_held_share_by_hand():
 
 
 def test_size_is_configurable():
-    sizes = [sum(p.numel() for p in make_network(width=w, rounds=r).parameters()) for w, r in ((16, 1), (64, 1), (64, 2))]
+    sizes = [
+        sum(p.numel() for p in make_network(width=w, rounds=r).parameters()) for w, r in ((16, 1), (64, 1), (64, 2))
+    ]
     assert sizes[0] < sizes[1] < sizes[2]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -13,9 +13,9 @@ from envs.dynamics import FINISHED, PASS_DUE, advance
 from envs.layout import FREE, HOLDER_NONE, HOLDER_SHARED, RUNNING, WAITING
 from envs.list_pass import run_list
 from envs.order import ListOrder, set_order
-from envs.simulate import Run
+from envs.simulate import Run, _run_compiled
 from envs.spec import ClusterSpec, SimConfig
-from envs.view import ClusterView
+from envs.view import ClusterView, Decision
 from traces.trace import Trace, make_trace
 
 EVENTS = SimConfig(interval_s=0.0, on_event=True)
@@ -35,6 +35,23 @@ class Listed:
         return self.rule
 
 
+@dataclass
+class External:
+    """A scheduler of one function."""
+
+    decide: Callable[[ClusterView], Decision]
+    name: ClassVar[str] = "mine"
+    batch: ClassVar[Literal["fixed", "tuned"]] = "fixed"
+    resets: int = 0
+
+    def reset(self, view: ClusterView) -> None:
+        self.resets += 1
+        assert len(view.slots) == 0
+
+    def allocate(self, view: ClusterView) -> Decision:
+        return self.decide(view)
+
+
 def hand(jobs: Sequence[tuple[int, float, float]], **columns: Any) -> Trace:
     """A trace of a few jobs (num_gpus, arrival_s, duration_s)."""
     gpus, arrivals, durations = zip(*jobs, strict=True)
@@ -47,10 +64,17 @@ def spans(result: Any) -> list[tuple[float, float]]:
 
 
 def begin(
-    trace: Trace, cluster: ClusterSpec, order: ListOrder, config: SimConfig, seed: int = 0, record: bool = False
+    trace: Trace,
+    cluster: ClusterSpec,
+    order: ListOrder,
+    config: SimConfig,
+    seed: int = 0,
+    record: bool = False,
+    slots: int = 0,
 ) -> Run:
-    """A run at time 0, to be moved by hand."""
+    """A run at time 0, to be moved by hand; ``slots`` 0: one a job."""
     run = Run(trace, cluster, config, seed, record)
+    run.states["num_slots"] = slots or run.states["num_slots"]
     set_order(run.states, order)
     run.start()
     return run
@@ -59,6 +83,11 @@ def begin(
 def finish_list(run: Run, until: float = np.inf) -> bool:
     """Let the record's own order schedule up to ``until``; whether the run is finished."""
     return bool(run_list(run.states[0], run.table, run.results, run.log, until, 1 << 60) == FINISHED)
+
+
+def finish(run: Run) -> None:
+    """Let the record's own order schedule to the end, as simulate() does."""
+    _run_compiled(run, "listed", None)
 
 
 def next_pass(run: Run, view: ClusterView) -> bool:

@@ -1,0 +1,232 @@
+"""Speed of the environments: ``python -m benchmarks.env_speed [--json]``.
+
+Masked random play with two shares of commits, since a commit costs an event and an edit does not; the plain figure
+(``env_steps_per_cpu_s.rigid.256``) is the lower of the two. Everything is compiled and played once before the clock
+runs, and actions are replayed (see benchmarks/random_play.py), so only the environment is timed.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numba
+import numpy as np
+
+from benchmarks.measure import Figures, Timing, console, measure, peak_memory_mb, print_figures, table
+from benchmarks.random_play import SEED, Recording, record, replay_single, replay_vector
+from envs.env import ClusterEnv
+from envs.registration import register
+from envs.settings import EnvSettings
+from envs.spec import SCENARIOS, SpecError
+from envs.vector_env import ClusterVectorEnv
+from traces.command_line import UsageError, parse_arguments, run
+from traces.trace import TraceError
+
+COMMIT_SHARES = (0.1, 0.5)
+NUM_SLOTS, WINDOW_JOBS, CLUSTER, TRACE = 64, 64, "16x4", "synthetic-philly"
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Print environment steps per CPU second, by scenario and batch size, and what a learner feels of it."""
+
+    scenarios: tuple[str, ...] = tuple(SCENARIOS)
+    """Scenarios to measure."""
+    batch: tuple[int, ...] = (1, 16, 64, 256, 1024)
+    """Numbers of environments stepped at once."""
+    seconds: float = 0.5
+    """CPU seconds of a repeat, about."""
+    repeats: int = 5
+    """Repeats, of which the median and the best are printed."""
+    threads: int = 1
+    """Threads that step a batch; their CPU seconds add up."""
+    learner_envs: int = 256
+    """Environments of the learner; 0: leave it out."""
+    rollout_steps: int = 32
+    """Decisions of each of them between updates."""
+    json: bool = False
+    """End with one line of JSON."""
+
+    def __post_init__(self) -> None:
+        if min(self.repeats, self.threads, self.rollout_steps, *self.batch) < 1:
+            raise UsageError("--repeats, --threads, --rollout-steps and --batch must be at least 1")
+        if not self.seconds > 0 or self.learner_envs < 0:
+            raise UsageError("--seconds must be above 0 and --learner-envs at least 0")
+        for name in self.scenarios:
+            if name not in SCENARIOS:
+                raise UsageError(f"unknown scenario {name!r}; known are {', '.join(SCENARIOS)}")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One environment with one share of commits."""
+
+    key: str  # of the figures: scenario, size and kind
+    what: str
+    commit_share: float
+    recording: Recording
+    timing: Timing
+
+    @property
+    def steps_per_s(self) -> float:
+        return self.recording.num_steps / self.timing.median
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit code 0, 2 for arguments that cannot be used, 130 for Ctrl-C."""
+    return run(
+        lambda: benchmark(parse_arguments(Arguments, "python -m benchmarks.env_speed", __doc__ or "", argv)),
+        SpecError,
+        TraceError,
+    )
+
+
+def benchmark(arguments: Arguments) -> None:
+    """Measure and print everything."""
+    register()
+    figures: Figures = {}
+    for scenario in arguments.scenarios:
+        rows = measure_scenario(scenario, arguments)
+        print_rows(scenario, rows, arguments)
+        figures |= speeds(rows)
+        if arguments.learner_envs:
+            figures |= measure_learners(scenario, arguments)
+    figures["peak_memory_mb"] = peak_memory_mb()
+    console().print(f"Peak memory {figures['peak_memory_mb']:.0f} MB")
+    if arguments.json:
+        print_figures(figures)
+
+
+def measure_scenario(scenario: str, arguments: Arguments) -> list[Row]:
+    """Every kind of environment with both shares of commits."""
+    settings: dict[str, Any] = {
+        "scenario": scenario, "trace": EnvSettings(trace=TRACE).source, "cluster": CLUSTER,
+        "num_slots": NUM_SLOTS, "window_jobs": WINDOW_JOBS,
+    }  # fmt: skip
+    rows = []
+    for size in arguments.batch:
+        rows += measure_batch(f"{scenario}.{size}", size, settings, arguments)
+    return rows + measure_single(f"{scenario}.single", settings, arguments)
+
+
+def measure_batch(key: str, size: int, settings: dict[str, Any], arguments: Arguments) -> list[Row]:
+    """A vector environment that hands out its own arrays, and one that hands out copies."""
+    made = {
+        suffix: ClusterVectorEnv(size, copy=bool(suffix), threads=arguments.threads, **settings)
+        for suffix in ("", ".copy")
+    }
+    rows = []
+    for share in COMMIT_SHARES:
+        record(made[""], share, 0.0)  # compiles
+        recording = record(made[""], share, arguments.seconds)
+        for suffix, env in made.items():
+            timing = repeat(env, replay_vector(env, recording), arguments.repeats)
+            rows.append(Row(key + suffix, "vector, copies" if suffix else "vector", share, recording, timing))
+    return rows
+
+
+def measure_single(key: str, settings: dict[str, Any], arguments: Arguments) -> list[Row]:
+    """A single environment: itself and as ``gymnasium.make`` wraps it, each with Dict and with flat observations."""
+    rows = []
+    for suffix, flat in (("", False), (".flat", True)):
+        bare = ClusterEnv(flat=flat, **settings)
+        wrapped = gymnasium.make("musher/Cluster-v0", flat=flat, **settings)
+        for share in COMMIT_SHARES:
+            record(bare, share, 0.0)  # compiles
+            recording = record(bare, share, arguments.seconds)
+            for name, what, env in (("", "Env", bare), (".make", "gymnasium.make", wrapped)):
+                timing = repeat(env, replay_single(env, recording), arguments.repeats)
+                rows.append(Row(key + name + suffix, what + (", flat" if flat else ""), share, recording, timing))
+    return rows
+
+
+def repeat(env: Any, replay: Callable[[], None], repeats: int) -> Timing:
+    """Time ``replay`` from the recording's seeds on, several times, after one time unmeasured."""
+    seconds: list[float] = []
+    for i in range(repeats + 1):
+        env.reset(seed=SEED)
+        timing = measure(replay, 1)
+        seconds += timing.seconds if i else ()
+    return Timing(tuple(seconds))
+
+
+def speeds(rows: Sequence[Row]) -> Figures:
+    """Steps per CPU second: of each share of commits, and the lower one as the plain figure."""
+    figures: Figures = {}
+    for row in rows:
+        name = f"env_steps_per_cpu_s.{row.key}"
+        figures[name] = min(row.steps_per_s, figures.get(name, np.inf))
+        figures[f"{name}.commit{100 * row.commit_share:.0f}"] = row.steps_per_s
+        figures[f"events_per_cpu_s.{row.key}.commit{100 * row.commit_share:.0f}"] = (
+            row.recording.events / row.timing.median
+        )
+    return figures
+
+
+def print_rows(scenario: str, rows: Sequence[Row], arguments: Arguments) -> None:
+    """The table of one scenario."""
+    shown = table(
+        f"Environment steps per CPU second: {scenario}",
+        (
+            "environment",
+            "rows",
+            "commits asked",
+            "commits",
+            "steps/s",
+            "best",
+            "ns/step",
+            "events/s",
+            "steps",
+            "episodes",
+        ),
+        f"{TRACE}, windows of {WINDOW_JOBS} jobs, {NUM_SLOTS} slots, {CLUSTER}; whole observation and mask; "
+        f"median of {arguments.repeats}; threads: {arguments.threads}; numba {numba.__version__}",
+    )
+    for row in rows:
+        took = row.recording
+        shown.add_row(
+            row.what,
+            str(took.actions.shape[1]),
+            f"{row.commit_share:.0%}",
+            f"{took.commits:.0%}",
+            f"{row.steps_per_s:,.0f}",
+            f"{took.num_steps / row.timing.best:,.0f}",
+            f"{1e9 / row.steps_per_s:,.0f}",
+            f"{took.events / row.timing.median:,.0f}",
+            f"{took.num_steps:,}",
+            f"{took.episodes:,}",
+        )
+    console().print(shown)
+
+
+def measure_learners(scenario: str, arguments: Arguments) -> Figures:
+    """Decisions per CPU second of MaskablePPO on clusters and on nothing."""
+    import torch
+
+    from benchmarks.learner_speed import measure_learner  # torch takes seconds to import
+
+    torch.set_num_threads(1)
+    settings = EnvSettings(scenario, TRACE, CLUSTER, num_slots=NUM_SLOTS, window_jobs=WINDOW_JOBS)
+    size = arguments.learner_envs
+    speed = measure_learner(settings, size, arguments.rollout_steps, arguments.repeats)
+    rates = {name: speed.decisions / getattr(speed, name).median for name in ("clusters", "nothing")}
+    shown = table(
+        f"MaskablePPO, decisions per CPU second: {scenario}",
+        ("environments", "clusters", "a do-nothing environment", "share"),
+        f"whole rollouts and updates of {speed.decisions:,} decisions, in turn; median of {arguments.repeats}",
+    )
+    shown.add_row(str(size), f"{rates['clusters']:,.0f}", f"{rates['nothing']:,.0f}", f"{speed.share:.3f}")
+    console().print(shown)
+    return {
+        f"learner_fps.{scenario}.{size}": rates["clusters"],
+        f"learner_fps_nothing.{scenario}.{size}": rates["nothing"],
+        f"learner_fps_share.{scenario}.{size}": speed.share,
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

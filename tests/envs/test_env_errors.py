@@ -1,0 +1,115 @@
+"""What users get wrong is answered with one clear sentence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from envs.env import ClusterEnv
+from envs.spec import SpecError
+from envs.vector_env import ClusterVectorEnv
+from tests.envs.core_support import hand
+from tests.envs.env_support import mixed_trace
+from traces.trace import TraceError, make_trace
+
+GOOD: dict[str, Any] = {"trace": hand([(1, 0, 10)] * 9), "cluster": "1x2", "num_slots": 4, "window_jobs": 4}
+
+
+def message(error: type[Exception], make: type, **wrong: Any) -> str:
+    with pytest.raises(error) as caught:
+        make(**{**GOOD, **wrong})
+    text = str(caught.value)
+    assert "\n" not in text
+    return text
+
+
+@pytest.mark.parametrize("make", [ClusterEnv, ClusterVectorEnv])
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        ({"scenario": "elastik"}, "unknown scenario 'elastik'; known: rigid"),
+        (
+            {"objective": "speed"},
+            "unknown objective 'speed'; known: jct, makespan, p99_slowdown, finish_time_fairness",
+        ),
+        ({"num_slots": 0}, "num_slots must be at least 1, not 0"),
+        ({"window_jobs": 0}, "window_jobs must be at least 1, not 0"),
+        ({"edit_budget": -1}, "edit_budget must be at least 1, not -1"),
+        ({"reward_scale": 0.0}, "reward_scale must be positive, not 0.0"),
+        ({"reward_scale": float("nan")}, "reward_scale must be positive, not nan"),
+        ({"cluster": "16 by 4"}, "cluster '16 by 4': '16 by 4' is not NODESxGPUS or NODESxGPUS:TYPE, such as 16x4"),
+        ({"cluster": "0x4"}, "a cluster needs at least one node with at least one GPU"),
+    ],
+)
+def test_settings(make, wrong, text):
+    assert message(SpecError, make, **wrong) == text
+
+
+def test_render_mode():
+    assert message(SpecError, ClusterEnv, render_mode="ansi") == "unknown render_mode 'ansi'; known: rgb_array, human"
+    assert "use ClusterEnv" in message(SpecError, ClusterVectorEnv, render_mode="rgb_array")
+
+
+def test_traces(tmp_path):
+    assert "'filly' is not a built-in workload; built in: synthetic-philly" in message(
+        TraceError, ClusterEnv, trace="filly"
+    )
+    (tmp_path / "empty.csv").write_text("")
+    assert "empty.csv" in message(TraceError, ClusterEnv, trace=tmp_path / "empty.csv")
+    assert (
+        message(TraceError, ClusterEnv, split="validation", window_jobs=8)
+        == "the validation split of trace hand has 2 jobs, fewer than one window of 8"
+    )
+
+
+def test_jobs_that_are_not_rigid():
+    columns = {"arrival_s": [0.0, 1.0], "num_gpus": [1, 1], "duration_s": [5.0, np.nan], "model": ["", "bert"]}
+    text = message(TraceError, ClusterEnv, trace=make_trace("mine", columns))
+    assert text == "trace mine, job 1: an elastic job of model bert cannot be simulated yet, only rigid jobs"
+
+
+def test_a_window_outside_the_trace():
+    env = ClusterEnv(**GOOD)
+    with pytest.raises(SpecError, match="window 9 lies outside the trace of 9 jobs"):
+        env.reset(options={"window": 9})
+
+
+def test_render_without_a_render_mode_warns():
+    env = ClusterEnv(**GOOD)
+    env.reset(seed=0)
+    with pytest.warns(UserWarning, match="render_mode='rgb_array'"):
+        assert env.render() is None
+
+
+@pytest.mark.xfail(reason="EnvSettings does not check them")
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        ({"on_invalid": "ignore"}, "on_invalid"),
+        ({"horizon_s": -1.0}, "horizon_s"),
+        ({"horizon_s": float("nan")}, "horizon_s"),
+        ({"split": "dev"}, "split"),  # KeyError: 'dev'
+        ({"nodes": 3}, "nodes"),  # TypeError: EnvSettings.__init__() got an unexpected keyword argument
+        ({"cluster": 4}, "cluster"),  # AttributeError: 'int' object has no attribute 'split'
+        ({"num_slots": 2.5}, "num_slots"),  # TypeError: 'float' object cannot be interpreted as an integer
+    ],
+)
+def test_settings_that_nobody_checks(wrong, text):
+    assert text in message(SpecError, ClusterEnv, **wrong)
+
+
+@pytest.mark.xfail(reason="only -1 should mean a drawn window")
+def test_a_negative_window():
+    with pytest.raises(SpecError, match="window -5"):
+        ClusterEnv(**GOOD).reset(options={"window": -5})
+
+
+@pytest.mark.xfail(reason="a batch without rows is accepted and fails later")
+def test_no_rows():
+    assert "num_envs" in message(SpecError, ClusterVectorEnv, num_envs=0)
+
+
+def test_the_split_of_a_trace_of_one_window_is_not_looked_at():
+    assert ClusterEnv(trace=mixed_trace(4), cluster="1x40", window_jobs=4, split="test").settings.length == 4
