@@ -55,3 +55,7 @@ def register() -> None:
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     module.register()
+
+
+if NAME in sys.modules:  # so that gymnasium.make("gymnasium_musher:musher/Cluster-v0") works, with or without the .pth
+    register()

@@ -117,7 +117,6 @@ class ClusterSB3VecEnv(VecEnv):
         for name, array in own.items():
             array[:] = parts.pop(name)
         self.batch.restore(parts)
-        self.batch.some_ended = True  # restored rows may have ended in the step before
 
     def env_method(
         self, method_name: str, *method_args: Any, indices: VecEnvIndices = None, **method_kwargs: Any

@@ -18,6 +18,7 @@ import numpy as np
 
 from benchmarks.measure import Figures, Timing, console, measure, peak_memory_mb, print_figures, table
 from benchmarks.random_play import SEED, Recording, record, replay_single, replay_vector
+from envs.batch import Batch
 from envs.env import ClusterEnv
 from envs.registration import register
 from envs.settings import EnvSettings
@@ -27,6 +28,9 @@ from traces.command_line import UsageError, parse_arguments, run
 from traces.trace import TraceError
 
 COMMIT_SHARES = (0.1, 0.5)
+COLUMNS = (
+    "environment", "rows", "commits asked", "commits", "steps/s", "best", "ns/step", "events/s", "steps", "episodes",
+)  # fmt: skip
 NUM_SLOTS, WINDOW_JOBS, CLUSTER, TRACE = 64, 64, "16x4", "synthetic-philly"
 
 
@@ -93,6 +97,7 @@ def benchmark(arguments: Arguments) -> None:
         rows = measure_scenario(scenario, arguments)
         print_rows(scenario, rows, arguments)
         figures |= speeds(rows)
+        figures[f"memory_bytes_per_env.{scenario}"] = bytes_per_env(scenario)
         if arguments.learner_envs:
             figures |= measure_learners(scenario, arguments)
     figures["peak_memory_mb"] = peak_memory_mb()
@@ -167,22 +172,17 @@ def speeds(rows: Sequence[Row]) -> Figures:
     return figures
 
 
+def bytes_per_env(scenario: str) -> int:
+    """Memory of each row of a batch: records, results, observations and mask; job tables are shared."""
+    batch = Batch(EnvSettings(scenario, TRACE, CLUSTER, num_slots=NUM_SLOTS, window_jobs=WINDOW_JOBS), 1)
+    return sum(value.nbytes for value in batch.snapshot().values())
+
+
 def print_rows(scenario: str, rows: Sequence[Row], arguments: Arguments) -> None:
     """The table of one scenario."""
     shown = table(
         f"Environment steps per CPU second: {scenario}",
-        (
-            "environment",
-            "rows",
-            "commits asked",
-            "commits",
-            "steps/s",
-            "best",
-            "ns/step",
-            "events/s",
-            "steps",
-            "episodes",
-        ),
+        COLUMNS,
         f"{TRACE}, windows of {WINDOW_JOBS} jobs, {NUM_SLOTS} slots, {CLUSTER}; whole observation and mask; "
         f"median of {arguments.repeats}; threads: {arguments.threads}; numba {numba.__version__}",
     )

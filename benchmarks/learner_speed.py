@@ -85,7 +85,8 @@ def measure_learner(settings: EnvSettings, num_envs: int, rollout_steps: int, re
             began = time.process_time()
             train_once(model, num_envs * rollout_steps)
             spent.append(time.process_time() - began)
-            idle.show(clusters)  # what nothing shows next is what the clusters have just shown
+            if model is clusters:
+                idle.show(clusters)
     return LearnerSpeed(num_envs * rollout_steps, Timing(tuple(seconds[0][1:])), Timing(tuple(seconds[1][1:])))
 
 

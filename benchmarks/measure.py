@@ -1,7 +1,8 @@
 """What every benchmark does alike: repeat, count CPU seconds, print a table, end with one JSON object.
 
 CPU seconds of this process (all its threads) are counted, not wall time: on a shared machine wall time measures the
-neighbours. Of several repeats the median is reported, and the best, which is nearest to an idle machine.
+neighbours. Of several repeats the median is reported, and the best, which is nearest to an idle machine. Run a
+benchmark twice: code compiled in the same process is up to a tenth slower than code loaded from the cache.
 """
 
 from __future__ import annotations

@@ -34,6 +34,7 @@ from envs.objectives import terminal_reward
 from envs.order import Key, ListOrder, set_order
 from envs.settings import EnvSettings
 from envs.simulate import SimulatorError, job_frame
+from envs.spec import SpecError
 from envs.workload import empty_results
 
 SAME_STEP, NEXT_STEP, MANUAL = 0, 1, 2  # when a finished row begins its next episode
@@ -66,7 +67,7 @@ def step_row(b, states, jobs, results, log, settings, windows, actions, obs, mas
     if s.needs_reset:
         code = begin_row(b, states, jobs, results, log, settings, windows)
         observe(s, obs[b], mask[b], settings.width, -1)
-        return code
+        return HALTED if code == HALTED else RUNNING_ON
     half = (s.episode - 1) % 2
     code, slot = step_episode(s, jobs, results[b, half], log, mask[b], actions[b])
     if code == INVALID_ACTION:
@@ -214,6 +215,9 @@ class Batch:
             self.states["episode"][rows] = 0
         if starts is None:
             starts = np.full(self.num_envs, -1, np.int64)
+        for start in starts[rows]:
+            if not -1 <= start < len(self.jobs):
+                raise SpecError(f"window {start} lies outside the trace of {len(self.jobs)} jobs")
         code = reset_rows(*self._args, rows, starts, self.obs, self.mask)  # type: ignore[call-arg]
         if code == HALTED:
             self._raise_halted()
@@ -289,3 +293,4 @@ class Batch:
         """Go back to a snapshot."""
         for name, value in snapshot.items():
             getattr(self, name)[...] = value
+        self.some_ended = bool((self.terminated | self.truncated).any())

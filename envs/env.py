@@ -17,7 +17,7 @@ from envs.actions import num_actions
 from envs.batch import MANUAL, Batch
 from envs.layout import COMPLETED, REJECTED, UNFINISHED
 from envs.render import draw_cluster
-from envs.settings import EnvSettings
+from envs.settings import make_settings
 from envs.spec import SpecError
 
 Observation = dict[str, npt.NDArray[np.float32]] | npt.NDArray[np.float32]
@@ -62,7 +62,7 @@ class ClusterEnv(gymnasium.Env[Observation, np.int64]):
     def __init__(self, *, flat: bool = False, render_mode: str | None = None, **settings: Any) -> None:
         if render_mode is not None and render_mode not in self.metadata["render_modes"]:
             raise SpecError(f"unknown render_mode {render_mode!r}; known: {', '.join(self.metadata['render_modes'])}")
-        self.settings = EnvSettings(**settings)
+        self.settings = make_settings(**settings)
         self.batch = Batch(self.settings, 1, MANUAL, record=render_mode is not None)
         self.render_mode = render_mode
         self.flat = flat
@@ -79,8 +79,6 @@ class ClusterEnv(gymnasium.Env[Observation, np.int64]):
         if fresh:
             seed = seed if seed is not None else int(self.np_random.integers(1 << 62))
         start = -1 if options is None else int(options.get("window", -1))
-        if start >= len(self.settings.jobs):
-            raise SpecError(f"window {start} lies outside the trace of {len(self.settings.jobs)} jobs")
         self.batch.reset(np.array([seed], np.int64) if fresh else None, starts=np.array([start], np.int64))
         return self._observe(), {"action_mask": self.batch.mask[0].copy()}
 

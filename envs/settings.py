@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,7 +14,16 @@ from envs.observe import ObservationLayout
 from envs.spec import SCENARIOS, ClusterSpec, SpecError
 from envs.workload import job_table
 from traces import load_trace
-from traces.trace import Split, Trace, TraceError
+from traces.trace import SPLIT_BOUNDS, Split, Trace, TraceError
+
+
+def make_settings(**arguments: Any) -> EnvSettings:
+    """EnvSettings from keyword arguments; an unknown one raises SpecError."""
+    known = [f.name for f in fields(EnvSettings) if f.init]
+    for name in arguments:
+        if name not in known:
+            raise SpecError(f"unknown setting {name!r} of the environment; known: {', '.join(known)}")
+    return EnvSettings(**arguments)
 
 
 @dataclass(frozen=True)
@@ -47,25 +56,41 @@ class EnvSettings:
     source: Trace = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if self.scenario not in SCENARIOS:
-            raise SpecError(f"unknown scenario {self.scenario!r}; known: {', '.join(SCENARIOS)}")
-        if self.objective not in OBJECTIVES:
-            raise SpecError(f"unknown objective {self.objective!r}; known: {', '.join(OBJECTIVES)}")
-        for name in ("num_slots", "window_jobs", "edit_budget"):
-            if getattr(self, name) < 1:
-                raise SpecError(f"{name} must be at least 1, not {getattr(self, name)}")
-        if self.reward_scale is not None and not self.reward_scale > 0:
-            raise SpecError(f"reward_scale must be positive, not {self.reward_scale}")
+        self._check_choices()
+        self._check_numbers()
         scenario = SCENARIOS[self.scenario]
         cluster = self.cluster if self.cluster is not None else scenario.cluster
         source = self.trace if self.trace is not None else scenario.trace
-        self._set("cluster", cluster if isinstance(cluster, ClusterSpec) else ClusterSpec.parse(cluster))
+        self._set("cluster", cluster if isinstance(cluster, ClusterSpec) else ClusterSpec.parse(str(cluster)))
         self._set("sim", (self.sim if self.sim is not None else scenario.sim).resolve())
         self._set("source", source if isinstance(source, Trace) else load_trace(source))
         starts, length = _windows(self.source, self.split, self.window_jobs)
         self._set("windows", starts)
         self._set("length", length)
         self._set("jobs", job_table(self.source, self.cluster, self.sim, self.workload_seed))
+
+    def _check_choices(self) -> None:
+        choices = {
+            "scenario": tuple(SCENARIOS),
+            "objective": tuple(OBJECTIVES),
+            "on_invalid": ("raise", "commit"),
+            "split": tuple(SPLIT_BOUNDS),
+        }
+        for name, known in choices.items():
+            if getattr(self, name) not in known:
+                raise SpecError(f"unknown {name} {getattr(self, name)!r}; known: {', '.join(known)}")
+
+    def _check_numbers(self) -> None:
+        for name in ("num_slots", "window_jobs", "edit_budget"):
+            value = getattr(self, name)
+            if not isinstance(value, int | np.integer):
+                raise SpecError(f"{name} must be a whole number, not {value}")
+            if value < 1:
+                raise SpecError(f"{name} must be at least 1, not {value}")
+        for name in ("horizon_s", "reward_scale"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < np.inf:
+                raise SpecError(f"{name} must be positive, not {value}")
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)

@@ -13,7 +13,7 @@ from gymnasium.vector.utils import batch_space
 from envs.actions import num_actions
 from envs.batch import MANUAL, NEXT_STEP, SAME_STEP, Batch
 from envs.env import Info, Observation, episode_metrics
-from envs.settings import EnvSettings
+from envs.settings import make_settings
 from envs.spec import SpecError
 
 _MODES = {
@@ -28,8 +28,8 @@ class ClusterVectorEnv(VectorEnv[Observation, npt.NDArray[np.int64], npt.NDArray
 
     ``copy=False`` hands out the batch's own arrays, which the next step overwrites. ``threads``: rows
     are stepped on this many threads (no effect on results). Other arguments: fields of EnvSettings and
-    ``flat``, as for ClusterEnv. ``infos["action_mask"]`` is (B, A) bool. NEXT_STEP: the step after an end
-    ignores its action, gives reward 0 and the first observation of the next episode. SAME_STEP: it
+    ``flat``, as for ClusterEnv; ``max_episode_steps``, which Gymnasium passes, is ignored, since the horizon
+    ends an episode. ``infos["action_mask"]`` is (B, A) bool. NEXT_STEP: the step after an end ignores its action, gives reward 0 and the first observation of the next episode. SAME_STEP: it
     begins at once, ``infos["final_obs"]`` and ``infos["final_info"]`` tell of the end. DISABLED: give
     ``reset(options={"reset_mask": mask})`` the rows to begin anew.
     """
@@ -43,11 +43,14 @@ class ClusterVectorEnv(VectorEnv[Observation, npt.NDArray[np.int64], npt.NDArray
         threads: int = 1,
         flat: bool = False,
         render_mode: str | None = None,
+        max_episode_steps: int | None = None,
         **settings: Any,
     ) -> None:
         if render_mode is not None:
             raise SpecError("a batch of environments cannot be rendered; use ClusterEnv")
-        self.settings = EnvSettings(**settings)
+        if num_envs < 1:
+            raise SpecError(f"num_envs must be at least 1, not {num_envs}")
+        self.settings = make_settings(**settings)
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         self.batch = Batch(self.settings, num_envs, _MODES[self.autoreset_mode])
         self.batch.set_threads(threads)
@@ -76,15 +79,21 @@ class ClusterVectorEnv(VectorEnv[Observation, npt.NDArray[np.int64], npt.NDArray
                 raise SpecError(f"reset_mask has shape {rows.shape}, expected ({self.num_envs},)")
         starts = np.broadcast_to(np.asarray(options.get("window", -1), np.int64), (self.num_envs,)).copy()
         self.batch.reset(self._seeds(seed), rows, starts)
-        return self._observe(self.batch.obs), self._info()
+        return self._observe(self.batch.obs), {"action_mask": self.action_masks()}
 
     def step(
         self, actions: npt.NDArray[np.int64]
     ) -> tuple[Observation, npt.NDArray[np.float64], npt.NDArray[np.bool_], npt.NDArray[np.bool_], Info]:
         """Take one action (B,) in every row."""
         batch = self.batch
-        batch.step(np.asarray(actions, np.int64))
-        info = self._info()
+        actions = np.ascontiguousarray(actions, np.int64)
+        if actions.shape != (self.num_envs,):
+            raise ValueError(f"actions have shape {actions.shape}, expected ({self.num_envs},)")
+        batch.step(actions)
+        info: Info = {
+            "action_mask": self.action_masks(),
+            "reward_terms": {self.settings.objective: batch.reward.copy()},
+        }
         ended = batch.terminated | batch.truncated
         if ended.any():
             self._tell_ends(info, ended)
@@ -112,9 +121,6 @@ class ClusterVectorEnv(VectorEnv[Observation, npt.NDArray[np.int64], npt.NDArray
     def _observe(self, rows: npt.NDArray[np.float32]) -> Observation:
         rows = rows.copy() if self.copy else rows
         return rows if self.flat else self.layout.split(rows)
-
-    def _info(self) -> Info:
-        return {"action_mask": self.action_masks(), "reward_terms": {self.settings.objective: self.batch.reward.copy()}}
 
     def _tell_ends(self, info: Info, ended: npt.NDArray[np.bool_]) -> None:
         """Add what Gymnasium expects of finished rows."""

@@ -89,9 +89,6 @@ def test_spec():
     assert isinstance(gymnasium.make(env.spec).unwrapped, ClusterEnv)
 
 
-@pytest.mark.xfail(
-    raises=TypeError, reason="make_vec passes max_episode_steps, which ClusterVectorEnv does not take as an argument"
-)
 @pytest.mark.parametrize("mode", [None, "vector_entry_point"])
 def test_make_vec_builds_the_batch(mode):
     envs = gymnasium.make_vec(ID, num_envs=3, vectorization_mode=mode, flat=True, **SMALL)
@@ -127,9 +124,6 @@ def test_the_id_works_in_another_process_and_folder_with_the_same_numbers(tmp_pa
     assert done.stderr == ""
 
 
-@pytest.mark.xfail(
-    raises=gymnasium.error.UnregisteredEnv, reason="importing gymnasium_musher registers nothing, only watch() does"
-)
 def test_the_id_can_name_the_module_that_registers_it(monkeypatch):
     monkeypatch.delitem(gymnasium.registry, ID)
     monkeypatch.delitem(sys.modules, "gymnasium_musher", raising=False)

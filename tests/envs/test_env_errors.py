@@ -83,7 +83,6 @@ def test_render_without_a_render_mode_warns():
         assert env.render() is None
 
 
-@pytest.mark.xfail(reason="EnvSettings does not check them")
 @pytest.mark.parametrize(
     ("wrong", "text"),
     [
@@ -100,13 +99,11 @@ def test_settings_that_nobody_checks(wrong, text):
     assert text in message(SpecError, ClusterEnv, **wrong)
 
 
-@pytest.mark.xfail(reason="only -1 should mean a drawn window")
 def test_a_negative_window():
     with pytest.raises(SpecError, match="window -5"):
         ClusterEnv(**GOOD).reset(options={"window": -5})
 
 
-@pytest.mark.xfail(reason="a batch without rows is accepted and fails later")
 def test_no_rows():
     assert "num_envs" in message(SpecError, ClusterVectorEnv, num_envs=0)
 

@@ -171,7 +171,6 @@ def test_an_invalid_action_names_the_row():
         envs.step(np.array([COMMIT, 2, COMMIT]))
 
 
-@pytest.mark.xfail(reason="reset() hands out the rewards of the last step as reward_terms")
 def test_a_reset_has_no_reward():
     envs = make(AutoresetMode.DISABLED, 2, **TINY)
     envs.reset(seed=0)
@@ -180,7 +179,6 @@ def test_a_reset_has_no_reward():
     assert not envs.reset()[1].get("reward_terms", {"jct": np.zeros(2)})["jct"].any()
 
 
-@pytest.mark.xfail(reason="step_row() returns begin_row()'s outcome, so the reset step itself seems to be an end")
 def test_next_step_with_windows_that_are_over_at_once():
     """Both jobs are rejected at arrival: every episode ends at its first step."""
     empty = {**TINY, "trace": hand([(2, 0, 10), (2, 0, 10)])}
@@ -191,15 +189,11 @@ def test_next_step_with_windows_that_are_over_at_once():
         assert ours.step(np.zeros(2, np.int64))[2].tolist() == theirs.step(np.zeros(2, np.int64))[2].tolist()
 
 
-@pytest.mark.xfail(
-    reason="ClusterVectorEnv.reset() does not look at the range, and the core reads beyond the job table"
-)
 def test_a_window_outside_the_trace_is_an_error():
     with pytest.raises(SpecError, match="window 300 lies outside the trace of 300 jobs"):
         make(AutoresetMode.NEXT_STEP, 2).reset(seed=0, options={"window": 300})
 
 
-@pytest.mark.xfail(reason="step() does not look at the shape, and the core reads beyond the actions")
 def test_too_few_actions_are_an_error():
     envs = make(AutoresetMode.NEXT_STEP, 3, on_invalid="commit")
     envs.reset(seed=0)
