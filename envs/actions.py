@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from envs.jit import jit
+from envs.jit import jit, jit_inline
 from envs.layout import CONSOLIDATED
 from envs.observe import NOT_NEGATIVE
 from envs.placement import (
@@ -113,32 +113,41 @@ def can_spread(s, j):
 
 
 @jit
-def fits(s, j, most_free, largest):
-    """Whether waiting slot ``j`` can be placed now; ``most_free``: free devices of the emptiest node."""
+def fits(s, j):
+    """Whether waiting slot ``j`` can be placed now."""
     if s.share[j] < WHOLE:
         return find_share(s, j) >= 0
-    if s.placement_rule == CONSOLIDATED and s.gpu_type[j] < 0 and s.request[j] <= largest:
-        return s.request[j] <= most_free
     return find_placement(s, j, s.placement_rule) > 0
 
 
 @jit
+def placements(s, j):
+    """Valid moves of running slot ``j`` as bits: bit e for edit e."""
+    return can_pack(s, j) << Edit.PLACE_PACKED | can_spread(s, j) << Edit.PLACE_SPREAD
+
+
+@jit_inline
 def valid_edits(s, j, most_free, largest):
-    """Valid edits of slot ``j`` as bits: bit e for edit e."""
-    if s.gpus[j] == 0:
-        return fits(s, j, most_free, largest) << Edit.MORE
-    bits = (s.pinned[j] == 0 or s.held_gpus[j] == 0) << Edit.LESS
-    if s.gpus[j] > 1:
-        bits |= can_pack(s, j) << Edit.PLACE_PACKED
-        bits |= can_spread(s, j) << Edit.PLACE_SPREAD
-    return bits
+    """Valid edits of slot ``j`` as bits: bit e for edit e.
+
+    ``largest``: what the largest node has, ``most_free``: what the emptiest one has free, which decides for a job
+    that needs one node of any type; ``largest`` 0: no such job.
+    """
+    if s.gpus[j] > 0:
+        bits = (s.pinned[j] == 0 or s.held_gpus[j] == 0) << Edit.LESS
+        if s.gpus[j] > 1:
+            bits |= placements(s, j)
+        return bits
+    if s.request[j] <= largest and s.share[j] == WHOLE and s.gpu_type[j] < 0:
+        return (s.request[j] <= most_free) << Edit.MORE
+    return fits(s, j) << Edit.MORE
 
 
 @jit
 def mask_slots(s, mask, slots, count, most_free, largest):
     """Write the validity of the edits of the first ``count`` of ``slots``."""
     for i in range(count):
-        j = slots[i]
+        j = slots[i] & NOT_NEGATIVE
         bits = valid_edits(s, j, most_free, largest)
         first = (1 + j * NUM_EDITS) & NOT_NEGATIVE
         while bits != 0:
@@ -157,6 +166,8 @@ def fill_mask(s, mask):
     for n in range(s.num_nodes):
         most_free = max(most_free, s.node_free[n])
         largest = max(largest, s.node_gpus[n])
+    if s.placement_rule != CONSOLIDATED:
+        largest = 0
     mask_slots(s, mask, s.waiting, s.num_waiting, most_free, largest)
     mask_slots(s, mask, s.running, s.num_running, most_free, largest)
 

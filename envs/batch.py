@@ -29,7 +29,7 @@ from envs.episode import (
     take_reward,
 )
 from envs.jit import jit, prange
-from envs.layout import LOG_DTYPE, LOG_FULL, OK, make_state
+from envs.layout import LOG_DTYPE, LOG_FULL, OK, make_state, record_dtype
 from envs.objectives import terminal_reward
 from envs.order import Key, ListOrder, set_order
 from envs.settings import EnvSettings
@@ -135,7 +135,7 @@ def resume_row(states, jobs, results, log, settings, obs, mask):
     return code, take_reward(s)
 
 
-_SETTINGS = np.dtype(
+_SETTINGS = record_dtype(
     [
         ("length", "i8"),
         ("width", "i8"),
@@ -158,7 +158,7 @@ class Batch:
     def __init__(self, settings: EnvSettings, num_envs: int, autoreset: int = SAME_STEP, record: bool = False) -> None:
         if record and num_envs != 1:
             raise ValueError("only a batch of one can record GPU intervals")
-        self.settings, self.num_envs, self.layout = settings, num_envs, settings.layout
+        self.settings, self.num_envs, self.layout, self.autoreset = settings, num_envs, settings.layout, autoreset
         self.jobs, self.windows = settings.jobs, settings.windows
         self.states = make_state(num_envs, settings.num_slots, settings.cluster, settings.sim)
         set_order(self.states, ListOrder(Key.ARRIVAL))
@@ -191,6 +191,10 @@ class Batch:
         # Plain arrays: numba looks up the type of an np.recarray in Python, 1-2 us each.
         records = (self.states, self.jobs, self.results, self.log, self._record)
         self._args: tuple[Any, ...] = (*(record.view(np.ndarray) for record in records), self.windows)
+        # Fields of plain arrays too: those of an np.recarray cost 1-2 us each, which adds up over episodes.
+        states = self._args[0]
+        self._episode, self._window, self._last_window = (states[f] for f in ("episode", "window", "last_window"))
+        self.arrival = self._args[1]["arrival"]
         self._outputs = (self.obs, self.mask, self.final_obs, self.reward, self.outcome)
 
     def set_threads(self, threads: int) -> None:
@@ -271,13 +275,13 @@ class Batch:
         s.log_len = 0
         s.status = OK
 
-    def episode_results(self, b: int) -> tuple[int, np.recarray]:
+    def episode_results(self, b: int) -> tuple[int, npt.NDArray[Any]]:
         """First job of the window, and RESULT_DTYPE rows, of row ``b``'s episode that has just finished."""
         # Under SAME_STEP the record has begun the next episode; the results are in the other half.
-        begun = int(self._record.autoreset[0]) == SAME_STEP
-        start = int(self.states.last_window[b] if begun else self.states.window[b])
-        results = self.results[b, (int(self.states.episode[b]) - (2 if begun else 1)) % 2]
-        return start, results[: len(self.jobs) - start]
+        begun = self.autoreset == SAME_STEP
+        start = int((self._last_window if begun else self._window)[b])
+        half = (int(self._episode[b]) - (2 if begun else 1)) % 2
+        return start, self._args[2][b, half, : len(self.jobs) - start]
 
     def episode_jobs(self, b: int) -> pd.DataFrame:
         """Job table, as RunResult.jobs, of row ``b``'s episode that has just finished."""

@@ -127,7 +127,7 @@ class ClusterEnv(gymnasium.Env[Observation, np.int64]):
 def episode_metrics(batch: Batch, b: int) -> dict[str, float]:
     """Metrics of row ``b``'s episode that has just finished; means are over completed jobs, NaN if there are none."""
     start, results = batch.episode_results(b)
-    arrival = batch.jobs["arrival"][start : start + len(results)]
+    arrival = batch.arrival[start : start + len(results)]
     status = results["status"]
     done = status == COMPLETED
     count = int(done.sum())

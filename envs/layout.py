@@ -7,7 +7,8 @@ L = 64 levels, T = 8 GPU types. Actual sizes are the fields ``num_slots``, ``num
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from functools import cache
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -178,7 +179,17 @@ FIELDS: tuple[Field, ...] = (
     Field("walk_state", "i8", "J", "", "what the walk has decided for a slot"),
 )
 
-JOB_DTYPE = np.dtype(
+
+def record_dtype(fields: list[Any], align: bool = False) -> np.dtype[Any]:
+    """A dtype that an ``np.recarray`` keeps as it is.
+
+    Every array of a kind must have the same dtype object: numba looks types up by it, and compares two objects
+    field by field, 6 us a call for the record of a cluster.
+    """
+    return np.dtype((np.record, np.dtype(fields, align=align)))
+
+
+JOB_DTYPE = record_dtype(
     [
         ("arrival", "f8"),
         ("work", "f8"),
@@ -193,7 +204,7 @@ JOB_DTYPE = np.dtype(
         ("tenant", "i8"),
     ]
 )
-RESULT_DTYPE = np.dtype(
+RESULT_DTYPE = record_dtype(
     [
         ("first_start", "f8"),
         ("finish", "f8"),
@@ -205,7 +216,7 @@ RESULT_DTYPE = np.dtype(
         ("status", "i8"),
     ]
 )
-LOG_DTYPE = np.dtype([("gpu", "i8"), ("job", "i8"), ("start", "f8"), ("end", "f8")])
+LOG_DTYPE = record_dtype([("gpu", "i8"), ("job", "i8"), ("start", "f8"), ("end", "f8")])
 
 
 def bucket(size: int, buckets: tuple[int, ...]) -> int:
@@ -221,10 +232,11 @@ def node_bucket(cluster: ClusterSpec) -> int:
     return bucket(max(cluster.num_nodes, -(-cluster.num_gpus // DEVICES_PER_NODE)), NODE_BUCKETS)
 
 
-def state_dtype(slots: int, nodes: int) -> np.dtype:
+@cache
+def state_dtype(slots: int, nodes: int) -> np.dtype[Any]:
     """Record type for a slot and a node capacity."""
     sizes = {"J": slots, "N": nodes, "D": nodes * DEVICES_PER_NODE, "L": NUM_LEVELS, "T": MAX_TYPES}
-    return np.dtype(
+    return record_dtype(
         [(f.name, f.dtype, (sizes[f.shape],)) if f.shape else (f.name, f.dtype) for f in FIELDS], align=True
     )
 

@@ -6,8 +6,10 @@ with preemption under consolidated placement, where a job may evict those behind
 
 from __future__ import annotations
 
+import math
+
 from envs.commit import commit
-from envs.dynamics import PASS_DUE, advance
+from envs.dynamics import FINISHED, PASS_DUE, advance, start_window
 from envs.jit import jit
 from envs.layout import CONSOLIDATED
 from envs.order import Key, precedes, set_key
@@ -378,3 +380,15 @@ def run_list(s, jobs, results, log, until, max_passes):
             return code
         list_pass(s, log)
     return PASS_DUE
+
+
+@jit
+def run_windows(states, jobs, results, log, starts):
+    """run_list() on windows of ``results.shape[1]`` jobs, each on the empty cluster; the first that stalls, or -1."""
+    s = states[0]
+    for row in range(starts.shape[0]):
+        lo = starts[row]
+        start_window(s, lo, min(lo + results.shape[1], jobs.shape[0]), jobs[lo].arrival)
+        if run_list(s, jobs, results[row], log, math.inf, NEVER) != FINISHED:
+            return row
+    return -1

@@ -73,9 +73,12 @@ CLUSTER_COLUMNS = sum(f.block == "cluster" for f in FEATURES)
 NODE_COLUMNS = sum(f.block == "nodes" for f in FEATURES)
 JOB_COLUMNS = sum(f.block == "jobs" for f in FEATURES)
 
-# The c of x / (x + c) in the last columns of a job, in their order; the columns before are not squashed.
-SQUASH = np.array([8, 3600, 3600, 3600, 3600, 60, 3600, 60, 4, 4, 4], np.float32)
-NUM_SQUASHED = len(SQUASH)
+# A job's last columns are squashed: x / (x + c), with these c. All its columns are written as x / (a x + b), with a = 1
+# and b = c there and a = 0 and b = 1 before: the same operation on whole rows, which the compiler vectorises.
+SQUASH = (8, 3600, 3600, 3600, 3600, 60, 3600, 60, 4, 4, 4)
+TILE = 16 * JOB_COLUMNS  # numbers in 16 rows, so that tables of a and b need not be as long as the jobs block
+SLOPE = np.tile(np.array([0] * (JOB_COLUMNS - len(SQUASH)) + [1] * len(SQUASH), np.float32), 16)
+OFFSET = np.tile(np.array([1] * (JOB_COLUMNS - len(SQUASH)) + list(SQUASH), np.float32), 16)
 
 
 @dataclass(frozen=True)
@@ -168,17 +171,33 @@ def write_cluster(s, row):
 @jit
 def write_nodes(s, row, first):
     """Write the nodes block, which starts at ``row[first]``."""
+    size, squashed = 0, 0.0
     for n in range(s.num_nodes):
         at = (first + n * NODE_COLUMNS) & NOT_NEGATIVE
+        if s.node_gpus[n] != size:
+            size = s.node_gpus[n]
+            squashed = squash(size, 8.0)
         row[at] = 1.0
-        row[at + 1] = s.node_free[n] / s.node_gpus[n]
-        row[at + 2] = squash(s.node_gpus[n], 8.0)
+        row[at + 1] = s.node_free[n] / size
+        row[at + 2] = squashed
         row[at + 3] = (s.node_type[n] + 1) / MAX_TYPES
+
+
+@jit
+def write_free(s, row, first):
+    """Write the only column of the nodes block that an edit changes."""
+    for n in range(s.num_nodes):
+        row[(first + n * NODE_COLUMNS + 1) & NOT_NEGATIVE] = s.node_free[n] / s.node_gpus[n]
 
 
 @jit
 def write_occupancy(s, row, first, width):
     """Write the occupancy block: ``width`` places a node."""
+    if s.num_nodes * width == s.num_gpus:  # equal nodes: devices are numbered as places are
+        block = row[first : first + s.num_gpus]
+        for g in range(block.shape[0]):
+            block[g] = s.gpu_holder[g]
+        return
     for n in range(s.num_nodes):
         at = (first + n * width) & NOT_NEGATIVE
         for i in range(s.node_gpus[n]):
@@ -221,24 +240,24 @@ def write_job(s, j, row, at):
     row[at + 18] = s.num_nodes_held[j]
 
 
-@jit_inline
-def squash_job(row, at):
-    """Squash the last columns of the job row at ``row[at]``, apart from writing them: so it vectorises."""
-    first = at + JOB_COLUMNS - NUM_SQUASHED
-    for i in range(NUM_SQUASHED):
-        row[first + i] = row[first + i] / (row[first + i] + SQUASH[i])
+@jit
+def squash_rows(row, first, stop):
+    """Squash the job rows that lie in ``row[first:stop]``."""
+    for tile in range(first, stop, TILE):
+        part = row[tile : min(stop, tile + TILE)]
+        for i in range(part.shape[0]):
+            part[i] = part[i] / (SLOPE[i] * part[i] + OFFSET[i])
 
 
 @jit
 def write_jobs(s, row, jobs, slots, count):
-    """Write the rows of the first ``count`` of ``slots``; the jobs block starts at ``row[jobs]``."""
+    """Write the rows of the first ``count`` of ``slots``; the jobs block starts at ``row[jobs]``. The last slot."""
+    last = -1
     for i in range(count):
         j = slots[i]
-        at = (jobs + j * JOB_COLUMNS) & NOT_NEGATIVE
-        write_job(s, j, row, at)
-    for i in range(count):
-        at = (jobs + slots[i] * JOB_COLUMNS) & NOT_NEGATIVE
-        squash_job(row, at)
+        last = max(last, j)
+        write_job(s, j, row, (jobs + j * JOB_COLUMNS) & NOT_NEGATIVE)
+    return last
 
 
 @jit
@@ -251,8 +270,8 @@ def fill_observation(s, row, width):
     block = row[jobs:end]
     for i in range(block.shape[0]):
         block[i] = 0.0
-    write_jobs(s, row, jobs, s.waiting, s.num_waiting)
-    write_jobs(s, row, jobs, s.running, s.num_running)
+    last = max(write_jobs(s, row, jobs, s.waiting, s.num_waiting), write_jobs(s, row, jobs, s.running, s.num_running))
+    squash_rows(row, jobs, jobs + (last + 1) * JOB_COLUMNS)
     write_occupancy(s, row, end, width)
 
 
@@ -262,7 +281,7 @@ def refresh_observation(s, row, width, j):
     jobs = CLUSTER_COLUMNS + s.num_nodes * NODE_COLUMNS
     at = (jobs + j * JOB_COLUMNS) & NOT_NEGATIVE
     write_cluster(s, row)
-    write_nodes(s, row, CLUSTER_COLUMNS)
+    write_free(s, row, CLUSTER_COLUMNS)
     write_job(s, j, row, at)
-    squash_job(row, at)
+    squash_rows(row, at, at + JOB_COLUMNS)
     write_occupancy(s, row, jobs + s.num_slots * JOB_COLUMNS, width)

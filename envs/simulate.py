@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +24,7 @@ from envs.layout import (
     grow_slots,
     make_state,
 )
-from envs.list_pass import run_list
+from envs.list_pass import run_list, run_windows
 from envs.metrics import JOB_COLUMNS, compute_metrics
 from envs.order import Key, ListOrder, set_order
 from envs.spec import SCENARIOS, ClusterSpec, SimConfig
@@ -184,13 +185,12 @@ def simulate_windows(
     states["seed"] = seed
     states["has_shares"] = bool((table["share_milli"] < 1000).any())
     set_order(states, order)
-    log = np.zeros(0, LOG_DTYPE).view(np.recarray)
-    s = states[0]
-    for row, lo in enumerate(windows):
-        hi = min(int(lo) + length, len(table))
-        start_window(s, int(lo), hi, float(table["arrival"][lo]))
-        if run_list(s, table, results[row], log, np.inf, 1 << 60) != FINISHED:
-            raise SimulatorError(f"the window at job {lo} of trace {trace.name} stalled at {s.now:g} s")
+    log = np.zeros(0, LOG_DTYPE)
+    stalled = run_windows(states.view(np.ndarray), table.view(np.ndarray), results.view(np.ndarray), log, windows)
+    if stalled >= 0:
+        raise SimulatorError(
+            f"the window at job {windows[stalled]} of trace {trace.name} stalled at {states[0].now:g} s"
+        )
     return results
 
 
@@ -255,7 +255,7 @@ def apply_decision(run: Run, decision: Decision, scheduler: str) -> None:
     commit(s)
 
 
-def job_frame(trace: Trace, results: np.recarray) -> pd.DataFrame:
+def job_frame(trace: Trace, results: npt.NDArray[Any]) -> pd.DataFrame:
     """One row a job, columns JOB_COLUMNS."""
     frame = trace.jobs.rename(columns={"status": "trace_status"}).copy()
     frame["first_start_s"] = results["first_start"]

@@ -28,8 +28,9 @@ class ClusterVectorEnv(VectorEnv[Observation, npt.NDArray[np.int64], npt.NDArray
 
     ``copy=False`` hands out the batch's own arrays, which the next step overwrites. ``threads``: rows
     are stepped on this many threads (no effect on results). Other arguments: fields of EnvSettings and
-    ``flat``, as for ClusterEnv; ``max_episode_steps``, which Gymnasium passes, is ignored, since the horizon
-    ends an episode. ``infos["action_mask"]`` is (B, A) bool. NEXT_STEP: the step after an end ignores its action, gives reward 0 and the first observation of the next episode. SAME_STEP: it
+    ``flat``, as for ClusterEnv; ``max_episode_steps``, which Gymnasium passes, is ignored, since the
+    horizon ends an episode. ``infos["action_mask"]`` is (B, A) bool. NEXT_STEP: the step after an end
+    ignores its action, gives reward 0 and the first observation of the next episode. SAME_STEP: it
     begins at once, ``infos["final_obs"]`` and ``infos["final_info"]`` tell of the end. DISABLED: give
     ``reset(options={"reset_mask": mask})`` the rows to begin anew.
     """
@@ -124,9 +125,13 @@ class ClusterVectorEnv(VectorEnv[Observation, npt.NDArray[np.int64], npt.NDArray
 
     def _tell_ends(self, info: Info, ended: npt.NDArray[np.bool_]) -> None:
         """Add what Gymnasium expects of finished rows."""
+        rows = np.flatnonzero(ended)
+        found = [episode_metrics(self.batch, int(b)) for b in rows]
         metrics: Info = {}
-        for b in np.flatnonzero(ended):
-            metrics = self._add_info(metrics, episode_metrics(self.batch, int(b)), int(b))
+        for name in found[0]:
+            metrics[name] = np.zeros(self.num_envs)
+            metrics[name][rows] = [row[name] for row in found]
+            metrics[f"_{name}"] = ended.copy()
         info["episode_metrics"], info["_episode_metrics"] = metrics, ended.copy()
         if self.autoreset_mode == AutoresetMode.SAME_STEP:
             final = self.batch.final_obs.copy()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from envs.layout import JOB_DTYPE, RESULT_DTYPE
 from envs.rng import helios_estimate
@@ -30,8 +31,9 @@ def job_table(trace: Trace, cluster: ClusterSpec, config: SimConfig, seed: int) 
     table["num_gpus"] = jobs["num_gpus"]
     table["share_milli"] = jobs["share_milli"]
     table["pinned"] = ~jobs["preemptible"].to_numpy()
-    table["gpu_type"] = [_type_code(name, cluster) for name in jobs["gpu_type"]]
-    table["tenant"] = np.unique(jobs["tenant"].to_numpy(dtype=str), return_inverse=True)[1]
+    codes, names = pd.factorize(jobs["gpu_type"])
+    table["gpu_type"] = np.array([_type_code(name, cluster) for name in names])[codes]
+    table["tenant"] = pd.factorize(jobs["tenant"])[0]
     table["model"] = -1
     table["estimate"] = _estimates(trace, config, seed)
     return table
