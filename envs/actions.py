@@ -19,7 +19,7 @@ from envs.placement import (
     pack_on,
     place,
     release,
-    spread_on,
+    round_robin_on,
     take_targets,
 )
 
@@ -186,6 +186,6 @@ def apply_edit(s, action, log):
         count = find_packed(s, j) if edit == Edit.PLACE_PACKED else 0
         release(s, j, log)
         if edit == Edit.PLACE_SPREAD:
-            count = spread_on(s, s.request[j], t, s.node_free)
+            count = round_robin_on(s, s.request[j], t)
         take_targets(s, j, count)
     return j

@@ -47,16 +47,7 @@ Bools = npt.NDArray[np.bool_]
 def begin_row(b, states, jobs, results, log, settings, windows):
     """Begin row ``b``'s next episode on a window drawn from its seed."""
     s = states[b]
-    return begin_episode(
-        s,
-        jobs,
-        results[b, s.episode % 2],
-        log,
-        draw_window(s, windows),
-        settings.length,
-        settings.horizon,
-        settings.scale,
-    )
+    return begin_episode(s, jobs, results[b, s.episode % 2], log, draw_window(s, windows), settings)
 
 
 @jit
@@ -118,9 +109,7 @@ def reset_rows(states, jobs, results, log, settings, windows, chosen, starts, ob
             continue
         s = states[b]
         start = starts[b] if starts[b] >= 0 else draw_window(s, windows)
-        code = begin_episode(
-            s, jobs, results[b, s.episode % 2], log, start, settings[0].length, settings[0].horizon, settings[0].scale
-        )
+        code = begin_episode(s, jobs, results[b, s.episode % 2], log, start, settings[0])
         worst = max(worst, code)
         observe(s, obs[b], mask[b], settings[0].width, -1)
     return worst
@@ -141,6 +130,7 @@ _SETTINGS = record_dtype(
         ("width", "i8"),
         ("autoreset", "i8"),
         ("commit_invalid", "i8"),
+        ("own_clock", "i8"),
         ("horizon", "f8"),
         ("scale", "f8"),
     ]
@@ -152,10 +142,19 @@ class Batch:
 
     After :meth:`reset` or :meth:`step`: ``obs`` (B, R) float32, ``mask`` (B, A) bool, ``reward`` (B,)
     float64, ``terminated`` and ``truncated`` (B,) bool, and ``final_obs`` (B, R), the last observation
-    of rows that finished when ``autoreset`` is SAME_STEP. The arrays are written in place.
+    of rows that finished when ``autoreset`` is SAME_STEP. The arrays are written in place. ``record`` keeps
+    who held each GPU when (a batch of one only). ``own_clock``: times are the trace's, instead of counting
+    from the window's first arrival.
     """
 
-    def __init__(self, settings: EnvSettings, num_envs: int, autoreset: int = SAME_STEP, record: bool = False) -> None:
+    def __init__(
+        self,
+        settings: EnvSettings,
+        num_envs: int,
+        autoreset: int = SAME_STEP,
+        record: bool = False,
+        own_clock: bool = False,
+    ) -> None:
         if record and num_envs != 1:
             raise ValueError("only a batch of one can record GPU intervals")
         self.settings, self.num_envs, self.layout, self.autoreset = settings, num_envs, settings.layout, autoreset
@@ -176,6 +175,7 @@ class Batch:
             self.layout.gpus_per_node,
             autoreset,
             settings.on_invalid == "commit",
+            own_clock,
             settings.horizon_s or 0.0,
             settings.reward_scale or 0.0,
         )
@@ -227,6 +227,7 @@ class Batch:
             self._raise_halted()
         self.terminated[rows] = False
         self.truncated[rows] = False
+        self.logged.clear()
 
     def step(self, actions: npt.NDArray[np.int64]) -> None:
         """Take one action in every row; raises SimulatorError on an invalid one unless it commits."""
@@ -290,11 +291,18 @@ class Batch:
 
     def snapshot(self) -> dict[str, npt.NDArray[Any]]:
         """Everything that changes from step to step, as copies."""
-        names = ("states", "results", "obs", "final_obs", "mask", "reward", "outcome", "terminated", "truncated")
-        return {name: getattr(self, name).copy() for name in names}
+        names = ["states", "results", "obs", "final_obs", "mask", "reward", "outcome", "terminated", "truncated"]
+        snapshot = {name: getattr(self, name).copy() for name in names}
+        if len(self.log):
+            snapshot["log"] = self.log.copy()
+            snapshot["logged"] = np.concatenate([*self.logged, np.zeros(0, LOG_DTYPE)])
+        return snapshot
 
     def restore(self, snapshot: dict[str, npt.NDArray[Any]]) -> None:
         """Go back to a snapshot."""
         for name, value in snapshot.items():
-            getattr(self, name)[...] = value
+            if name == "logged":
+                self.logged = [value]
+            else:
+                getattr(self, name)[...] = value
         self.some_ended = bool((self.terminated | self.truncated).any())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from envs.jit import jit
 from envs.layout import FREE
-from envs.placement import WHOLE, allowed, place, release, take_on_node, touch
+from envs.placement import WHOLE, allowed, place, release, take_on_node, take_share, touch
 
 # Why a decision is refused; DECISION_RULES says it in words.
 ACCEPTED, NO_JOB, NOT_REQUEST, PINNED, ROW_SUM, MIXED_TYPES, WRONG_TYPE, NODE_FULL, TOO_MANY, FRAGMENTED = range(10)
@@ -110,25 +110,47 @@ def apply_counts(s, gpus, by_size, log):
 
 
 @jit
-def apply_placement(s, gpus, placement, log):
-    """Move every job to its row of the placement; (rule, slot)."""
+def apply_placement(s, gpus, placement, devices, log):
+    """Move every job to its row of the placement, fractions to their device (-1: any); (rule, slot)."""
     for j in range(s.num_slots):
         if s.phase[j] == FREE or s.gpus[j] == 0:
             continue
-        whole = s.share[j] == WHOLE
-        if gpus[j] == 0 or (whole and not same_nodes(s, placement, j)):
+        if s.share[j] == WHOLE:
+            moves = not same_nodes(s, placement, j)
+        else:
+            moves = devices[j] >= 0 and devices[j] != s.first_gpu[j]
+        if gpus[j] == 0 or moves:
             release(s, j, log)
+    # Fractions with a device of their own come first: whole jobs take the lowest devices that are left.
     for j in range(s.num_slots):
-        if gpus[j] == 0 or s.gpus[j] > 0:
-            continue
-        if s.share[j] < WHOLE:
-            if not place(s, j, s.placement_rule):
-                return FRAGMENTED, j
-            continue
-        touch(s, j)
-        for n in range(s.num_nodes):
-            if placement[j, n] > s.node_free[n]:
-                return FRAGMENTED, j
-            if placement[j, n] > 0:
-                take_on_node(s, j, n, placement[j, n])
+        given = gpus[j] > 0 and s.gpus[j] == 0 and devices[j] >= 0 and s.share[j] < WHOLE
+        if given and not take_given_share(s, j, devices[j]):
+            return FRAGMENTED, j
+    for j in range(s.num_slots):
+        if gpus[j] > 0 and s.gpus[j] == 0 and s.share[j] == WHOLE and not take_row(s, j, placement):
+            return FRAGMENTED, j
+    for j in range(s.num_slots):
+        if gpus[j] > 0 and s.gpus[j] == 0 and not place(s, j, s.placement_rule):
+            return FRAGMENTED, j
     return ACCEPTED, -1
+
+
+@jit
+def take_row(s, j, placement):
+    """Give slot ``j`` its row of the placement; whether the devices were free."""
+    touch(s, j)
+    for n in range(s.num_nodes):
+        if placement[j, n] > s.node_free[n]:
+            return False
+        if placement[j, n] > 0:
+            take_on_node(s, j, n, placement[j, n])
+    return True
+
+
+@jit
+def take_given_share(s, j, g):
+    """Give slot ``j`` its fraction of device ``g``; whether there was room."""
+    if s.gpu_free_milli[g] < s.share[j] or not allowed(s, j, s.node_type[s.gpu_node[g]]):
+        return False
+    take_share(s, j, g)
+    return True

@@ -11,7 +11,7 @@ import math
 from envs.commit import insert_waiting, set_level_time, settle_hold
 from envs.jit import jit
 from envs.layout import COMPLETED, FREE, LOG_FULL, OK, REJECTED, SLOTS_FULL, STALLED, WAITING
-from envs.placement import fits_empty, release
+from envs.placement import release
 
 # What advance() returns.
 REACHED, PASS_DUE, FINISHED, STOPPED = 0, 1, 2, 3
@@ -21,7 +21,7 @@ REACHED, PASS_DUE, FINISHED, STOPPED = 0, 1, 2, 3
 def start_window(s, lo, hi, origin):
     """Empty the cluster and set the clock to 0 before rows ``lo`` .. ``hi - 1`` of the job table."""
     s.now = s.last_event = s.jct_integral = s.sum_jct = 0.0
-    s.status = s.rounds = s.num_events = s.num_passes = s.pass_index = s.dirty = s.log_len = 0
+    s.quiet_passes = s.status = s.rounds = s.num_events = s.num_passes = s.pass_index = s.dirty = s.log_len = 0
     s.job_lo, s.job_hi, s.next_job, s.next_admit, s.origin = lo, hi, lo, lo, origin
     s.num_unfinished = s.num_completed = s.num_rejected = 0
     s.num_running = s.num_waiting = s.num_touched = s.settled = 0
@@ -55,19 +55,21 @@ def clear_slot(s, j, arrival):
 
 
 @jit
-def admit(s, jobs, results, row):
-    """Give row ``row`` of the job table a slot, or reject it if it can never run."""
-    j = s.free_slots[s.num_free_slots - 1]
-    job = jobs[row]
-    s.request[j], s.share[j], s.gpu_type[j], s.pinned[j] = job.num_gpus, job.share_milli, job.gpu_type, job.pinned
-    if not fits_empty(s, j, s.placement_rule):
-        s.num_rejected += 1
-        s.num_unfinished -= 1
-        results[row - s.job_lo].status = REJECTED
-        results[row - s.job_lo].queueing_delay = 0.0
-        return
+def reject(s, results, row):
+    """Book that the job of row ``row``, which could never run, is turned away on arrival."""
+    s.num_rejected += 1
+    results[row - s.job_lo].status = REJECTED
+    results[row - s.job_lo].queueing_delay = 0.0
+
+
+@jit
+def admit(s, jobs, row):
+    """Give row ``row`` of the job table a slot."""
     s.num_free_slots -= 1
+    j = s.free_slots[s.num_free_slots]
+    job = jobs[row]
     s.job_id[j] = row - s.job_lo
+    s.request[j], s.share[j], s.gpu_type[j], s.pinned[j] = job.num_gpus, job.share_milli, job.gpu_type, job.pinned
     s.demand[j] = job.num_gpus * job.share_milli / 1000.0
     s.estimate[j], s.work[j] = job.estimate, job.work
     clear_slot(s, j, job.arrival - s.origin)
@@ -80,19 +82,25 @@ def admit_due(s, jobs, results):
     """Let everything arrive that is due; whether something did. Stops with SLOTS_FULL for want of a slot."""
     happened = False
     while s.next_job < s.job_hi and jobs[s.next_job].arrival - s.origin <= s.now:
-        if s.num_free_slots == 0 and not s.backlog_allowed:
+        if not jobs[s.next_job].fits:
+            reject(s, results, s.next_job)
+        elif s.num_free_slots == 0 and not s.backlog_allowed:
             s.status = SLOTS_FULL
             return happened
+        else:
+            s.num_unfinished += 1
+            if not s.backlog_allowed:
+                admit(s, jobs, s.next_job)
         s.next_job += 1
-        s.num_unfinished += 1
         happened = True
-        if not s.backlog_allowed:
+    if s.backlog_allowed:
+        while s.next_admit < s.next_job and (s.num_free_slots > 0 or not jobs[s.next_admit].fits):
+            if jobs[s.next_admit].fits:
+                admit(s, jobs, s.next_admit)
+                happened = True
             s.next_admit += 1
-            admit(s, jobs, results, s.next_job - 1)
-    while s.next_admit < s.next_job and s.num_free_slots > 0:
-        s.next_admit += 1
-        admit(s, jobs, results, s.next_admit - 1)
-        happened = True
+    else:
+        s.next_admit = s.next_job
     return happened
 
 
@@ -272,9 +280,11 @@ def handle_instant(s, jobs, results, log):
     s.rounds = s.rounds + 1 if s.now == s.last_event else 0
     s.last_event = s.now
     happened = complete_due(s, results, log)
-    if s.num_limits > 0 and cross_levels(s) and s.num_waiting > 0:
-        happened = True
+    crossed = s.num_limits > 0 and cross_levels(s) and s.num_waiting > 0
     happened |= admit_due(s, jobs, results)
+    if happened:
+        s.quiet_passes = 0
+    happened |= crossed
     if s.promote > 0:
         happened |= promote_due(s)
     if happened:
@@ -297,7 +307,7 @@ def advance(s, jobs, results, log, until):
             s.status = LOG_FULL
             return STOPPED
         t = next_event_time(s, jobs)
-        if t == math.inf or s.rounds > 64 + 8 * (s.num_slots + s.job_hi - s.next_job):
+        if t == math.inf or s.rounds > 64 + 8 * (s.num_slots + s.job_hi - s.job_lo):
             s.status = STALLED
             return STOPPED
         if t > until:

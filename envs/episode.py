@@ -12,7 +12,7 @@ from envs.actions import COMMIT, apply_edit, fill_mask
 from envs.commit import commit
 from envs.dynamics import FINISHED, PASS_DUE, REACHED, advance, next_multiple, start_window
 from envs.jit import jit
-from envs.layout import OK, STALLED, UNFINISHED
+from envs.layout import FREE, OK, RUNNING, STALLED, UNFINISHED
 from envs.observe import fill_observation, refresh_observation
 from envs.rng import Purpose, uniform
 
@@ -42,23 +42,25 @@ def clear_results(results):
 
 
 @jit
-def begin_episode(s, jobs, results, log, start, length, horizon, scale):
-    """Start the window of ``length`` jobs at row ``start`` and run to the first pass; as run_to_pass().
+def begin_episode(s, jobs, results, log, start, settings):
+    """Start the window at row ``start`` and run to the first pass; as run_to_pass().
 
-    ``horizon`` [s] and ``scale``: given, or 0 for the bound and the divisor that the window implies.
+    ``settings`` (a record of envs/batch.py): ``length`` of the window; ``horizon`` [s] and ``scale``, or 0 for
+    the bound and the divisor that the window implies; ``own_clock``: the trace's times are kept.
     """
-    stop = min(start + length, jobs.shape[0])
+    stop = min(start + settings.length, jobs.shape[0])
     clear_results(results)
-    start_window(s, start, stop, jobs[start].arrival)
+    start_window(s, start, stop, 0.0 if settings.own_clock else jobs[start].arrival)
     s.last_window, s.window = s.window, start
     s.episode += 1
     work = 0.0
     for i in range(start, stop):
         work += jobs[i].work
     # One job after another would be done by then, even with a pause each.
-    bound = jobs[stop - 1].arrival - s.origin + work + (stop - start) * (60.0 + s.rescale_pause)
-    s.horizon = horizon if horizon > 0 else bound
-    s.reward_scale = scale if scale > 0 else max(work, 1.0)
+    waits = max(60.0, s.interval) + s.rescale_pause
+    bound = jobs[stop - 1].arrival - s.origin + work + (stop - start) * waits
+    s.horizon = settings.horizon if settings.horizon > 0 else bound
+    s.reward_scale = settings.scale if settings.scale > 0 else max(work, 1.0)
     s.rewarded = 0.0
     s.needs_reset = 0
     return run_to_pass(s, jobs, results, log)
@@ -69,6 +71,34 @@ def integrate_to(s, t):
     """Move the clock to ``t`` although nothing happens there."""
     s.jct_integral += s.num_unfinished * (t - s.last_event)
     s.now = s.last_event = t
+
+
+@jit
+def write_unfinished(s, jobs, results):
+    """Write the result rows of the jobs that the horizon leaves unfinished."""
+    for j in range(s.num_slots):
+        if s.phase[j] == FREE:
+            continue
+        row = results[s.job_id[j]]
+        row.first_start = s.first_start[j]
+        row.queueing_delay, row.service, row.paused_gpu_s = s.queueing_delay[j], s.service[j], s.paused_gpu_s[j]
+        row.num_rescales, row.num_preemptions = s.num_rescales[j], s.num_preemptions[j]
+        if s.phase[j] == RUNNING:
+            row.service += s.demand[j] * (s.now - s.held_since[j])
+            row.paused_gpu_s += s.demand[j] * max(0.0, min(s.now, s.anchor[j]) - s.held_since[j])
+        else:
+            row.queueing_delay += s.now - s.waiting_since[j]
+    for i in range(s.next_admit, s.next_job):
+        if jobs[i].fits:
+            results[i - s.job_lo].queueing_delay = s.now - (jobs[i].arrival - s.origin)
+
+
+@jit
+def truncate(s, jobs, results):
+    """End the episode at the horizon."""
+    integrate_to(s, s.horizon)
+    write_unfinished(s, jobs, results)
+    return TRUNCATED
 
 
 @jit
@@ -84,14 +114,13 @@ def run_to_pass(s, jobs, results, log):
         elif code == FINISHED:
             return TERMINATED
         elif code == REACHED:
-            integrate_to(s, s.horizon)
-            return TRUNCATED
+            return truncate(s, jobs, results)
         elif s.status == STALLED and s.num_running == 0:
             s.status = OK
             t = s.now + IDLE_S if s.interval == 0 else next_multiple(s.now, s.interval)
-            integrate_to(s, min(t, s.horizon))
-            if s.now == s.horizon:
-                return TRUNCATED
+            if t >= s.horizon:
+                return truncate(s, jobs, results)
+            integrate_to(s, t)
             s.edits_left = s.edit_budget
             return RUNNING_ON
         else:

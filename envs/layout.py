@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from envs.spec import MAX_TYPES, ClusterSpec, SimConfig
+from envs.spec import MAX_TYPES, ClusterSpec, SimConfig, SpecError
 
 SLOT_BUCKETS = (64, 256, 1024, 4096, 16384, 65536, 262144)
 NODE_BUCKETS = (16, 64, 256, 1024, 4096, 16384)
@@ -50,6 +50,8 @@ FIELDS: tuple[Field, ...] = (
     Field("seed", "i8", "", "", "seed of all counter-based random numbers"),
     Field("status", "i8", "", "", "OK, or why the record stopped"),
     Field("rounds", "i8", "", "", "rounds of events at this instant (watchdog)"),
+    Field("quiet_passes", "i8", "", "", "passes since the last arrival or completion (watchdog)"),
+    Field("quiet_left", "f8", "", "s", "work left in all when the watchdog last looked"),
     Field("num_events", "i8", "", "", "events handled"),
     Field("num_passes", "i8", "", "", "scheduling passes"),
     Field("jct_integral", "f8", "", "job s", "integral of unfinished jobs over time"),
@@ -202,6 +204,7 @@ JOB_DTYPE = record_dtype(
         ("kind", "i8"),
         ("model", "i8"),
         ("tenant", "i8"),
+        ("fits", "i8"),
     ]
 )
 RESULT_DTYPE = record_dtype(
@@ -224,12 +227,18 @@ def bucket(size: int, buckets: tuple[int, ...]) -> int:
     for capacity in buckets:
         if size <= capacity:
             return capacity
-    raise ValueError(f"{size} is more than the largest capacity {buckets[-1]}")
+    raise SpecError(f"{size} is more than the largest capacity {buckets[-1]}")
 
 
 def node_bucket(cluster: ClusterSpec) -> int:
     """Node capacity for a cluster; 8 devices a node on average must suffice."""
-    return bucket(max(cluster.num_nodes, -(-cluster.num_gpus // DEVICES_PER_NODE)), NODE_BUCKETS)
+    nodes = max(cluster.num_nodes, -(-cluster.num_gpus // DEVICES_PER_NODE))
+    if nodes > NODE_BUCKETS[-1]:
+        raise SpecError(
+            f"cluster {cluster} is too large: at most {NODE_BUCKETS[-1]} nodes and "
+            f"{NODE_BUCKETS[-1] * DEVICES_PER_NODE} GPUs can be simulated"
+        )
+    return bucket(nodes, NODE_BUCKETS)
 
 
 @cache

@@ -121,7 +121,7 @@ class ObservationLayout:
             columns = [f for f in FEATURES if f.block == name]
             repeats = (stop - start) // len(columns)
             low[start:stop] = np.tile([f.low for f in columns], repeats)
-            high[start:stop] = np.tile([min(f.high, self.num_slots - 1) for f in columns], repeats)
+            high[start:stop] = np.tile([self.num_slots - 1 if f.high == np.inf else f.high for f in columns], repeats)
             assert shape[-1] in (len(columns), self.gpus_per_node)
         return low, high
 
@@ -163,7 +163,7 @@ def write_cluster(s, row):
     row[1] = most / largest
     row[2] = squash(s.num_waiting, 16.0)
     row[3] = squash(s.num_running, 16.0)
-    row[4] = squash(s.next_job - s.next_admit, 64.0)
+    row[4] = squash(s.num_unfinished - s.num_waiting - s.num_running, 64.0)
     row[5] = (s.job_hi - s.next_job) / max(1, s.job_hi - s.job_lo)
     row[6] = s.edits_left / s.edit_budget
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from envs.jit import jit
 from envs.layout import CONSOLIDATED, COUNT, HOLDER_NONE, HOLDER_SHARED, RANDOM
-from envs.rng import Purpose, uniform
+from envs.rng import Purpose, hash45, uniform
 
 WHOLE = 1000  # share of a whole device [1/1000]
 
@@ -137,6 +137,27 @@ def spread_on(s, k, t, free):
 
 
 @jit
+def round_robin_on(s, k, t):
+    """One free device a node of type ``t`` in turn: as many nodes as possible; ``k`` must be there."""
+    for n in range(s.num_nodes):
+        s.scratch_free[n] = s.node_free[n] if s.node_type[n] == t else 0
+    count, left = 0, k
+    for n in range(s.num_nodes):
+        if s.scratch_free[n] > 0 and left > 0:
+            s.target_node[count], s.target_count[count] = n, 1
+            s.scratch_free[n] -= 1
+            left -= 1
+            count += 1
+    while left > 0:
+        for i in range(count):
+            if left > 0 and s.scratch_free[s.target_node[i]] > 0:
+                s.target_count[i] += 1
+                s.scratch_free[s.target_node[i]] -= 1
+                left -= 1
+    return count
+
+
+@jit
 def find_spread(s, j, k, free):
     """Spread over the allowed type with most free devices."""
     best = -1
@@ -208,12 +229,8 @@ def fits_empty(s, j, rule):
 
 @jit
 def node_mix(n):
-    """A 48-bit hash of a node number; sums of it identify multisets of nodes (8,192 x 2**48 < 2**63)."""
-    x = ((n + 1) * 2654435761) & 0x7FFFFFFF
-    x ^= x >> 15
-    high = ((x * 1812433253) >> 20) & 0xFFFFFF
-    low = (((x ^ 0x5BD1E995) * 1597334677) >> 20) & 0xFFFFFF
-    return (high << 24) | low
+    """A hash of a node number; sums of it identify multisets of nodes."""
+    return hash45(n)
 
 
 @jit

@@ -162,7 +162,9 @@ class Run:
 
     def __init__(self, trace: Trace, cluster: ClusterSpec, order: ListOrder, config: SimConfig, seed: int) -> None:
         self.order, self.config, self.seed = order, config.resolve(), seed
-        self.jobs = [_read_job(i, row, self.config, seed) for i, row in enumerate(trace.jobs.to_dict("records"))]
+        self.jobs = [
+            _read_job(i, row, self.config, seed, trace.first_row) for i, row in enumerate(trace.jobs.to_dict("records"))
+        ]
         self.devices, self.empty = Devices(cluster), Devices(cluster)
         self.limits = (*(order.limits if order.key in (Key.LEVEL, Key.GITTINS) else ()), math.inf)
         self.now = -math.inf
@@ -368,11 +370,11 @@ class Run:
         return key1[self.order.key], job.entry if self.order.key == Key.LEVEL else 0.0, job.job_id
 
 
-def _read_job(job_id: int, row: dict[Any, Any], config: SimConfig, seed: int) -> Job:
+def _read_job(job_id: int, row: dict[Any, Any], config: SimConfig, seed: int, first_row: int) -> Job:
     duration = float(row["duration_s"])
     estimate = {"oracle": duration, "unknown": 0.0}.get(config.durations, float(row["estimate_s"]))
     if math.isnan(estimate):
-        estimate = helios_estimate(seed, job_id, duration)
+        estimate = helios_estimate(seed, first_row + job_id, duration)
     return Job(job_id=job_id, estimate=estimate, work=duration, **{name: row[name] for name in INPUT.split()})
 
 

@@ -11,7 +11,7 @@ import pandas as pd
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from envs.layout import LOG_DTYPE
+from envs.layout import FREE, LOG_DTYPE
 from envs.simulate import interval_frame
 
 if TYPE_CHECKING:
@@ -48,16 +48,18 @@ def _intervals(batch: Batch) -> pd.DataFrame:
 
 def _open_intervals(s: Any) -> pd.DataFrame:
     held = np.flatnonzero(s.gpu_holder[: int(s.num_gpus)] >= 0)
-    rows = np.zeros(len(held), LOG_DTYPE)
-    rows["gpu"] = held
-    rows["job"] = s.job_id[s.gpu_holder[held]]
-    rows["start"] = s.gpu_since[held]
+    shared = [j for j in range(int(s.num_slots)) if s.phase[j] != FREE and s.gpus[j] > 0 and s.share[j] < 1000]
+    rows = np.zeros(len(held) + len(shared), LOG_DTYPE)
+    rows["gpu"] = [*held, *s.first_gpu[shared]]
+    rows["job"] = s.job_id[[*s.gpu_holder[held], *shared]]
+    rows["start"] = [*s.gpu_since[held], *s.taken_at[shared]]
     rows["end"] = s.now
     return interval_frame([rows], s)
 
 
 def _draw(figure: Figure, batch: Batch, intervals: pd.DataFrame) -> None:
     s: Any = batch.states[0]
+    backlog = s.num_unfinished - s.num_waiting - s.num_running
     now, start = float(s.now), max(0.0, float(s.now) - PAST_S)
     shown = intervals[intervals["end_s"] >= start]
     axes = figure.add_subplot()
@@ -77,7 +79,7 @@ def _draw(figure: Figure, batch: Batch, intervals: pd.DataFrame) -> None:
         ylim=(-0.5, int(s.num_gpus) - 0.5),
         xlabel="time [s]",
         ylabel="GPU (lines: nodes)",
-        title=f"{s.num_running} running, {s.num_waiting} waiting, {s.next_job - s.next_admit} in the backlog, "
+        title=f"{s.num_running} running, {s.num_waiting} waiting, {backlog} in the backlog, "
         f"{s.num_completed} of {s.job_hi - s.job_lo} completed",
     )
     figure.tight_layout()

@@ -43,6 +43,12 @@ def _absorb(state: np.uint64, value: int) -> np.uint64:
 
 
 @jit
+def hash45(value: int) -> np.int64:
+    """A hash of ``value`` in [0, 2**45): sums of up to 2**17 of them fit an int64."""
+    return np.int64(_absorb(np.uint64(0), value) >> np.uint64(19))
+
+
+@jit
 def uniform(seed: int, purpose: int, index: int, counter: int) -> float:
     """A float64 in [0, 1), a multiple of 2**-53, from four int64."""
     state = _absorb(np.uint64(0), seed)

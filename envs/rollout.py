@@ -52,7 +52,7 @@ def rollout(
     ``decision_s`` has one entry a scheduling pass: the CPU time of all its edits. Jobs that do not finish
     before the environment's horizon have status unfinished.
     """
-    batch = Batch(_settings(trace, cluster, config, policy, seed), 1, MANUAL, record)
+    batch = Batch(_settings(trace, cluster, config, policy, seed), 1, MANUAL, record, own_clock=True)
     began = time.process_time()
     batch.reset(np.array([seed], np.int64), starts=np.zeros(1, np.int64))
     decisions, spent, steps = [], 0.0, 0
@@ -95,19 +95,14 @@ def _result(batch: Batch, name: str, decisions: npt.NDArray[np.float64], elapsed
         batch.drain_log()
     s: Any = batch.states[0]
     settings = batch.settings
-    results = batch.episode_results(0)[1].copy()
-    results["first_start"] += s.origin  # the record's clock shows 0 at the first arrival, the trace's may not
-    results["finish"] += s.origin
-    intervals = interval_frame(batch.logged, s)
-    intervals[["start_s", "end_s"]] += s.origin
     return RunResult(
         settings.source,
         settings.cluster,
         settings.sim,
         seed,
         name,
-        job_frame(settings.source, results),
-        intervals,
+        job_frame(settings.source, batch.episode_results(0)[1]),
+        interval_frame(batch.logged, s),
         decisions,
         int(s.num_events),
         int(s.num_passes),

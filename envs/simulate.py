@@ -24,7 +24,7 @@ from envs.layout import (
     grow_slots,
     make_state,
 )
-from envs.list_pass import run_list, run_windows
+from envs.list_run import run_list, run_windows
 from envs.metrics import JOB_COLUMNS, compute_metrics
 from envs.order import Key, ListOrder, set_order
 from envs.spec import SCENARIOS, ClusterSpec, SimConfig
@@ -33,6 +33,9 @@ from envs.workload import empty_results, job_table
 from traces.trace import Trace
 
 FIRST_SLOTS = 1024  # slots at first; four times as many whenever they run out
+IDLE_PASSES = (
+    1000  # with jobs waiting, none running and none to come: a scheduler that does nothing so often never will
+)
 CHUNK = 4096  # passes between looks at the keyboard and the progress bar
 Progress = Callable[[int, int], None]
 
@@ -95,12 +98,17 @@ class Run:
             if len(self.log) < s.num_gpus + 2 * s.num_running:
                 self.log = np.zeros(4 * int(s.num_gpus + s.num_running), LOG_DTYPE).view(np.recarray)
         elif s.status == STALLED:
-            first = self.trace.jobs["job_id"].iloc[int(s.job_id[s.waiting[0]])] if s.num_waiting else "none"
-            raise SimulatorError(
-                f"the simulation stalled at {s.now:g} s under {scheduler}: {s.num_waiting} jobs wait "
-                f"(first: job {first}), {s.num_running} run, and nothing will happen any more"
-            )
+            self.raise_stalled(scheduler)
         self.states[0].status = OK
+
+    def raise_stalled(self, scheduler: str) -> None:
+        """Raise SimulatorError: the run would never end."""
+        s = self.states[0]
+        first = self.trace.jobs["job_id"].iloc[int(s.job_id[s.waiting[0]])] if s.num_waiting else "none"
+        raise SimulatorError(
+            f"the simulation stalled at {s.now:g} s under {scheduler}: {s.num_waiting} jobs wait "
+            f"(first: job {first}), {s.num_running} run, and none of them gets nearer its end"
+        )
 
     def drain_log(self) -> None:
         """Move the logged GPU intervals out of the record's buffer."""
@@ -210,6 +218,7 @@ def _run_external(run: Run, scheduler: Scheduler, progress: Progress | None) -> 
     view = ClusterView(run.states, run.cluster, run.config)
     scheduler.reset(view)
     decisions: list[float] = []
+    idle = 0  # passes in a row that left everything waiting with nothing to come
     while True:
         code = advance(run.states[0], run.table, run.results, run.log, np.inf)
         if code == FINISHED:
@@ -221,38 +230,56 @@ def _run_external(run: Run, scheduler: Scheduler, progress: Progress | None) -> 
         began = time.process_time()
         decision = scheduler.allocate(view)
         decisions.append(time.process_time() - began)
-        apply_decision(run, decision, scheduler.name)
+        changed = apply_decision(run, decision, scheduler.name)
+        s = run.states[0]
+        idle = 0 if changed or s.num_running or s.next_job < s.job_hi else idle + 1
+        if idle == IDLE_PASSES:
+            run.raise_stalled(scheduler.name)
         if progress is not None and len(decisions) % 64 == 0:
             progress(run.finished_jobs(), len(run.trace))
 
 
-def apply_decision(run: Run, decision: Decision, scheduler: str) -> None:
-    """Check a decision, apply it and end the pass; on a broken rule raise and change nothing."""
+def apply_decision(run: Run, decision: Decision, scheduler: str) -> bool:
+    """Check a decision, apply it and end the pass; whether it changed anything.
+
+    On a broken rule raises SimulatorError and changes nothing.
+    """
     s = run.states[0]
-    gpus = np.asarray(decision.gpus, np.int64)
-    if gpus.shape != (s.num_slots,):
-        raise SimulatorError(f"scheduler {scheduler}: gpus has shape {gpus.shape}, expected ({s.num_slots},)")
-    rule, slot = check_counts(s, gpus)
+    if not isinstance(decision, Decision):
+        raise SimulatorError(f"scheduler {scheduler} answered {decision!r}, expected a Decision")
+    gpus = _whole_numbers(decision.gpus, (int(s.num_slots),), "gpus", scheduler)
     backup = run.states.copy()
+    rule, slot = check_counts(s, gpus)
     if rule == ACCEPTED and decision.placement is None:
         by_size = np.lexsort((s.job_id[: len(gpus)], -gpus))
         rule, slot = apply_counts(s, gpus, by_size, run.log)
     elif rule == ACCEPTED:
-        placement = np.asarray(decision.placement, np.int64)
-        if placement.shape != (s.num_slots, s.num_nodes):
-            raise SimulatorError(
-                f"scheduler {scheduler}: placement has shape {placement.shape}, expected ({s.num_slots}, {s.num_nodes})"
-            )
+        placement = _whole_numbers(decision.placement, (len(gpus), int(s.num_nodes)), "placement", scheduler)
+        wanted = np.full(len(gpus), -1) if decision.devices is None else decision.devices
+        devices = _whole_numbers(wanted, (len(gpus),), "devices", scheduler)
+        if (devices >= s.num_gpus).any():
+            raise SimulatorError(f"scheduler {scheduler}: devices names {devices.max()}, there are {s.num_gpus}")
         rule, slot = check_placement(s, gpus, placement)
         if rule == ACCEPTED:
-            rule, slot = apply_placement(s, gpus, placement, run.log)
+            rule, slot = apply_placement(s, gpus, placement, devices, run.log)
     if rule != ACCEPTED:
         run.states[:] = backup
         job = run.trace.jobs["job_id"].iloc[int(s.job_id[slot])] if s.job_id[slot] >= 0 else f"in slot {slot}"
         raise SimulatorError(
             f"scheduler {scheduler} at {s.now:g} s, job {job} ({gpus[slot]} GPUs): {DECISION_RULES[rule]}"
         )
-    commit(s)
+    return bool(commit(s))
+
+
+def _whole_numbers(values: Any, shape: tuple[int, ...], name: str, scheduler: str) -> npt.NDArray[np.int64]:
+    """``values`` as an int64 array of ``shape``; SimulatorError if they are anything else."""
+    array = np.asarray(values)
+    if array.shape != shape:
+        expected = "(" + ", ".join(str(n) for n in shape) + ("," if len(shape) == 1 else "") + ")"
+        raise SimulatorError(f"scheduler {scheduler}: {name} has shape {array.shape}, expected {expected}")
+    if array.dtype.kind not in "iub" and not (array.dtype.kind == "f" and (array == np.floor(array)).all()):
+        raise SimulatorError(f"scheduler {scheduler}: {name} must be whole numbers")
+    return array.astype(np.int64)
 
 
 def job_frame(trace: Trace, results: npt.NDArray[Any]) -> pd.DataFrame:

@@ -13,8 +13,9 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from envs.layout import FREE, RUNNING, WAITING
-from envs.list_pass import evict_pass, fill_pass
+from envs.evict_pass import evict_pass
+from envs.layout import CONSOLIDATED, FREE, RUNNING, WAITING
+from envs.list_pass import fill_pass
 from envs.order import Key, ListOrder
 from envs.spec import ClusterSpec, SimConfig
 
@@ -29,10 +30,13 @@ class Decision:
 
     ``gpus`` (J,) integers [GPUs]: a rigid job gets what it requests or 0. ``placement`` (J, N)
     integers [GPUs]: without it the simulator places new jobs and leaves the others where they are.
+    ``devices`` (J,) integers: with a placement, the device that a fraction gets; -1, or without it: the
+    simulator chooses, after all whole devices are given.
     """
 
     gpus: npt.NDArray[Any]
     placement: npt.NDArray[Any] | None = None
+    devices: npt.NDArray[Any] | None = None
 
 
 class ClusterView:
@@ -207,11 +211,14 @@ class ClusterView:
         s.waiting[: len(waiting)] = waiting
         s.backfill = backfill
         if preempt:
+            s.placement_rule = CONSOLIDATED
             evict_pass(s, NO_LOG)
         else:
             fill_pass(s)
         gpus = np.where(s.phase[: self.num_slots] == FREE, 0, s.gpus[: self.num_slots])
-        return Decision(gpus.astype(np.int32), held_by_node(s))
+        fraction = (gpus > 0) & (s.share[: self.num_slots] < 1000)
+        devices = np.where(fraction, s.first_gpu[: self.num_slots], -1)
+        return Decision(gpus.astype(np.int32), held_by_node(s), devices)
 
 
 def held_by_node(s: Any) -> npt.NDArray[np.int16]:

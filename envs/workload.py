@@ -6,7 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from envs.layout import JOB_DTYPE, RESULT_DTYPE
+from envs.layout import JOB_DTYPE, RESULT_DTYPE, make_state
+from envs.placement import fits_empty
 from envs.rng import helios_estimate
 from envs.spec import MAX_TYPES, ClusterSpec, SimConfig
 from traces.trace import Trace, TraceError
@@ -36,7 +37,21 @@ def job_table(trace: Trace, cluster: ClusterSpec, config: SimConfig, seed: int) 
     table["tenant"] = pd.factorize(jobs["tenant"])[0]
     table["model"] = -1
     table["estimate"] = _estimates(trace, config, seed)
+    table["fits"] = _fits(table, cluster, config)
     return table
+
+
+def _fits(table: np.recarray, cluster: ClusterSpec, config: SimConfig) -> npt.NDArray[np.bool_]:
+    """Whether each job could run on the empty cluster."""
+    states = make_state(1, 1, cluster, config)
+    s = states[0]
+    shapes = table[["num_gpus", "share_milli", "gpu_type"]]
+    distinct, which = np.unique(shapes, return_inverse=True)
+    found = []
+    for shape in distinct:
+        s.request[0], s.share[0], s.gpu_type[0] = shape
+        found.append(fits_empty(s, 0, s.placement_rule))
+    return np.array(found, np.bool_)[which]
 
 
 def _type_code(name: str, cluster: ClusterSpec) -> int:
@@ -53,7 +68,7 @@ def _estimates(trace: Trace, config: SimConfig, seed: int) -> npt.NDArray[np.flo
     if config.durations == "unknown":
         return np.zeros(len(truth))
     given = trace.jobs["estimate_s"].to_numpy(np.float64)
-    guesses = np.array([helios_estimate(seed, i, float(d)) for i, d in enumerate(truth)])
+    guesses = np.array([helios_estimate(seed, row, float(d)) for row, d in enumerate(truth, trace.first_row)])
     return np.where(np.isnan(given), guesses, given)
 
 

@@ -66,7 +66,8 @@ class Trace:
 
     ``jobs`` has every column of :data:`COLUMNS` (missing ones filled with their ``missing`` value)
     followed by any others the source had. ``skipped`` counts source rows left out, by reason;
-    ``notes`` counts rows that were kept but changed, by what was done.
+    ``notes`` counts rows that were kept but changed, by what was done. ``first_row``: the job of the
+    whole trace that a window begins with.
     """
 
     name: str
@@ -74,6 +75,7 @@ class Trace:
     provenance: str = ""
     skipped: dict[str, int] = field(default_factory=dict)
     notes: dict[str, int] = field(default_factory=dict)
+    first_row: int = 0
 
     def __len__(self) -> int:
         return len(self.jobs)
@@ -86,7 +88,7 @@ class Trace:
         origin = float(jobs["arrival_s"].iloc[0])
         jobs["arrival_s"] -= origin
         jobs["deadline_s"] -= origin
-        return replace(self, name=f"{self.name}[{start}:{length}]", jobs=jobs)
+        return replace(self, name=f"{self.name}[{start}:{length}]", jobs=jobs, first_row=self.first_row + start)
 
     def split_range(self, split: Split) -> tuple[int, int]:
         """First and one-past-last job index of a split (by arrival order, so by time)."""

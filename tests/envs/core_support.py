@@ -11,7 +11,7 @@ import numpy as np
 
 from envs.dynamics import FINISHED, PASS_DUE, advance
 from envs.layout import FREE, HOLDER_NONE, HOLDER_SHARED, RUNNING, WAITING
-from envs.list_pass import run_list
+from envs.list_run import run_list
 from envs.order import ListOrder, set_order
 from envs.simulate import Run, _run_compiled
 from envs.spec import ClusterSpec, SimConfig

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from envs.dynamics import PASS_DUE
 from envs.layout import HOLDER_NONE
-from envs.list_pass import list_pass, run_list
+from envs.list_run import list_pass, run_list
 from envs.order import Key, ListOrder
 from envs.simulate import Run, RunResult, SimulatorError, apply_decision, simulate
 from envs.spec import ClusterSpec, SimConfig

@@ -100,9 +100,6 @@ def test_wrong_shapes(decision: Decision, message: str) -> None:
     assert run.states.tobytes() == before
 
 
-@pytest.mark.xfail(
-    strict=True, reason="simulate.apply_decision converts whatever it gets: None is a TypeError, 2.9 GPUs become 2"
-)
 @pytest.mark.parametrize(
     "decision",
     [None, Decision(None), Decision(np.array([2.9, 2, 0, 1, 0, 0]))],  # type: ignore[arg-type]
@@ -193,9 +190,6 @@ def test_packing_never_takes_gpus_from_a_pinned_job(preempt: bool) -> None:
     assert result.jobs["first_start_s"].tolist() == [0, 0, 10 if preempt else 100]
 
 
-@pytest.mark.xfail(
-    strict=True, reason="view.pack: the head of the order is placed by config.placement, only the rest consolidated"
-)
 def test_packing_with_preemption_is_consolidated_whatever_the_setting() -> None:
     # A pinned job on either node; job 2 would have to span both.
     def decide(view: ClusterView) -> Decision:

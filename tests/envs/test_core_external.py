@@ -77,14 +77,6 @@ def test_packing_with_preemption_by_remaining_time_is_srtf() -> None:
     assert preemptions > 100
 
 
-PACKED_FRACTIONS = pytest.mark.xfail(
-    strict=True,
-    raises=SimulatorError,
-    reason="decide.apply_placement places fractions anew, in slot order, and so does not reproduce what pack() found",
-)
-
-
-@PACKED_FRACTIONS
 def test_packed_fraction_leaves_the_whole_device_to_its_job() -> None:
     # Packed: job 1 on node 0, the half GPU of job 0 on node 1. Applied: job 0 first, on node 0.
     trace = hand([(1, 0, 10), (1, 0, 10)], share_milli=[500, 1000])
@@ -92,7 +84,6 @@ def test_packed_fraction_leaves_the_whole_device_to_its_job() -> None:
     assert spans(result) == [(0, 10), (0, 10)]
 
 
-@PACKED_FRACTIONS
 def test_packing_fractions_is_fifo_with_backfill() -> None:
     for seed in range(120):
         assert_same(case_of(seed, fractions=True), fifo, ListOrder(Key.ARRIVAL, backfill=True), seed)
@@ -193,10 +184,6 @@ def test_a_scheduler_that_never_allocates_stalls() -> None:
         simulate(hand([(1, 0, 10), (1, 3, 10)]), ONE, External(idle), EVENTS)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="dynamics.advance: an interval pass is always due, so a scheduler that leaves everything idle runs for ever",
-)
 def test_a_scheduler_that_never_allocates_stalls_at_intervals() -> None:
     passes = 0
 

@@ -11,7 +11,7 @@ import pytest
 
 from envs.dynamics import FINISHED, STOPPED
 from envs.layout import NODE_BUCKETS, SLOT_BUCKETS, bucket, node_bucket
-from envs.list_pass import run_list
+from envs.list_run import run_list
 from envs.order import MAX_LIMITS, Key, ListOrder
 from envs.placement import node_mix
 from envs.simulate import simulate
@@ -89,19 +89,12 @@ def test_many_jobs_without_work_are_no_stall(order: ListOrder) -> None:
     assert spans(result) == [(5.0, 5.0)] * 200
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="dynamics.advance: the bound on rounds leaves out the backlog; it should count job_hi - next_admit",
-)
 def test_many_jobs_without_work_in_the_backlog_are_no_stall() -> None:
     run = begin(burst(200, 0.0), ClusterSpec.parse("1x1"), FIFO, EVENTS, slots=4)
     run.states["backlog_allowed"] = 1
     assert finish_list(run), f"status {run.states[0].status}"
 
 
-@pytest.mark.xfail(
-    strict=True, reason="list_pass.run_list: jobs whose turns are shorter than their pauses run for ever, unnoticed"
-)
 def test_turns_that_only_pause_are_a_stall() -> None:
     """Least attained service on an interval of 10 s with pauses of 30 s: nobody ever works."""
     run = begin(hand([(1, 0, 100), (1, 0, 100)]), ClusterSpec.parse("1x1"), las(), SimConfig(interval_s=10.0))
@@ -157,16 +150,12 @@ def test_capacities_are_the_smallest_that_hold() -> None:
     assert {text: node_bucket(ClusterSpec.parse(text)) for text in nodes} == nodes
 
 
-@pytest.mark.xfail(strict=True, reason="layout.bucket raises a ValueError that names neither the cluster nor a unit")
 @pytest.mark.parametrize("cluster", ["16385x1", "16384x9"])
 def test_too_large_a_cluster_is_a_specification_error(cluster: str) -> None:
     with pytest.raises(SpecError, match=cluster):
         simulate(hand([(1, 0, 1)]), ClusterSpec.parse(cluster), Listed(FIFO), EVENTS)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="placement.node_mix: nodes 5 + 224 and 81 + 148 have one hash, so that such a move is not seen"
-)
 def test_moves_between_pairs_of_nodes_are_always_seen() -> None:
     hashes = [int(node_mix(n)) for n in range(1024)]
     sums = [a + b for a, b in combinations_with_replacement(hashes, 2)]

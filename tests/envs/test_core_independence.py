@@ -127,9 +127,5 @@ def test_windows_equal_runs_of_their_own(order: ListOrder, durations: str) -> No
     assert_windows_equal_own_runs(order, durations)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="workload._estimates draws by row of the table that it is given, so a window's own table has other errors",
-)
 def test_windows_keep_their_estimates() -> None:
     assert_windows_equal_own_runs(SRTF, "estimate")

@@ -164,9 +164,6 @@ def test_every_action_of_64_slots():
             env.step(np.int64(choose_random(env.batch, rng)))
 
 
-@pytest.mark.xfail(
-    reason="place_spread takes devices from the emptiest node one by one, so it may change nothing or use fewer nodes"
-)
 def test_place_spread_uses_more_nodes():
     env = ClusterEnv(trace=hand([(3, 0, 10)]), cluster="1x8+2x2", num_slots=2)
     env.reset(seed=0)

@@ -8,7 +8,6 @@ import gymnasium
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-import pytest
 from matplotlib.figure import Figure
 
 from envs.env import ClusterEnv
@@ -77,7 +76,6 @@ def test_every_holder_has_a_bar_by_hand():
     assert sorted(bars) == [[0, 0, 0, 10], [0, 1, 10, 15], [1, 0, 0, 10]]
 
 
-@pytest.mark.xfail(reason="open holds are found by gpu_holder, which does not name the holders of a shared device")
 def test_fractions_that_still_run_are_drawn():
     trace = hand([(1, 0, 50), (1, 0, 50), (1, 5, 50)], share_milli=[500, 500, 1000])
     env = ClusterEnv(trace=trace, cluster="1x1", num_slots=4, render_mode="rgb_array")
@@ -87,7 +85,6 @@ def test_fractions_that_still_run_are_drawn():
     assert sorted(_intervals(env.batch)["job"]) == [0, 1]
 
 
-@pytest.mark.xfail(reason="Batch.logged is not emptied by reset()")
 def test_a_new_episode_begins_with_an_empty_chart():
     env = begun(60)
     env.batch.drain_log()  # as when the log is full
@@ -95,7 +92,6 @@ def test_a_new_episode_begins_with_an_empty_chart():
     assert _intervals(env.batch).empty
 
 
-@pytest.mark.xfail(reason="snapshot() has neither the log nor what was moved out of it")
 def test_a_restored_snapshot_has_its_own_past():
     env = begun(60)
     snapshot, before = env.snapshot(), _intervals(env.batch)

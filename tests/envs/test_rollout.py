@@ -110,7 +110,6 @@ def test_a_rollout_is_a_run_of_the_simulator(config):
         assert ours[metric] == pytest.approx(theirs[metric], rel=0, abs=0, nan_ok=True), metric
 
 
-@pytest.mark.xfail(reason="the clock of a rollout is 0 at the first arrival, so its intervals have other multiples")
 def test_intervals_are_counted_on_the_clock_of_the_trace():
     learned, listed = both(hand([(1, 50, 10)]), "1x1", SimConfig(interval_s=60.0))
     assert learned.jobs["first_start_s"].tolist() == listed.jobs["first_start_s"].tolist() == [60]
