@@ -45,11 +45,12 @@ def _fits(table: np.recarray, cluster: ClusterSpec, config: SimConfig) -> npt.ND
     """Whether each job could run on the empty cluster."""
     states = make_state(1, 1, cluster, config)
     s = states[0]
-    shapes = table[["num_gpus", "share_milli", "gpu_type"]]
-    distinct, which = np.unique(shapes, return_inverse=True)
+    # One number a shape: a share is at most 1000, a type code lies between -1 and MAX_TYPES.
+    shapes = (table["num_gpus"] * 1024 + table["share_milli"]) * 16 + table["gpu_type"] + 1
+    which, distinct = pd.factorize(shapes)
     found = []
     for shape in distinct:
-        s.request[0], s.share[0], s.gpu_type[0] = shape
+        s.request[0], s.share[0], s.gpu_type[0] = shape >> 14, shape >> 4 & 1023, (shape & 15) - 1
         found.append(fits_empty(s, 0, s.placement_rule))
     return np.array(found, np.bool_)[which]
 
