@@ -204,4 +204,5 @@ def _validate(where: Callable[[int], str], jobs: pd.DataFrame) -> None:
     for column, broken, rule in rules:
         if broken.any():
             row = int(np.flatnonzero(broken)[0])
-            raise TraceError(f"{where(row)}: {' '.join(f'{column} {jobs[column].iloc[row]} {rule}'.split())}")
+            value = "" if rule.startswith("is ") else jobs[column].iloc[row]
+            raise TraceError(f"{where(row)}: {' '.join(f'{column} {value} {rule}'.split())}")
