@@ -46,7 +46,7 @@ def failure(tmp_path):
         (OURS + "a,,0,1,5\nb,,x,1,5\n", "FILE, line 3: arrival_s is 'x', expected a number"),
         ("# note\n" + OURS + "\na,,0,1,5\nb,,-1,1,5\n", "FILE, line 5: arrival_s -1.0 must be a finite time >= 0"),
         (OURS + "a,,0,1,-5\n", "FILE, line 2: duration_s -5.0 must be"),
-        (OURS + "a,,0,1,\n", "FILE, line 2: duration_s nan is missing and no model is given"),
+        (OURS + "a,,0,1,\n", "FILE, line 2: duration_s is missing and no model is given"),
         (OURS + "a,,0,-1,5\n", "FILE, line 2: num_gpus -1 must lie between 1"),
         (OURS + "a,,0,1.5,5\n", "FILE, line 2: num_gpus is '1.5', expected a whole number"),
         (OURS + "a,,0,,5\n", "FILE, line 2: num_gpus is '', expected a number"),

@@ -62,7 +62,7 @@ def test_unknown_columns_follow_ours():
         ("num_gpus", ["1", "1e30", "1"], "row 1: num_gpus is '1e30', expected a whole number"),
         ("num_gpus", ["", "1", "1"], "row 0: num_gpus is '', expected a whole number"),
         ("duration_s", [1.0, -1.0, 2.0], "row 1: duration_s -1.0 must be"),
-        ("duration_s", [1.0, 1.0, np.nan], "row 2: duration_s nan is missing and no model is given"),
+        ("duration_s", [1.0, 1.0, np.nan], "row 2: duration_s is missing and no model is given"),
         ("kind", ["training", "train", "x"], "row 1: kind train must be training or inference"),
         ("share_milli", [1000, 1000, 500], "row 2: share_milli 500 below 1000 needs num_gpus 1"),
         ("share_milli", [1001, 1000, 1000], "row 0: share_milli 1001 must lie"),
