@@ -25,10 +25,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from baselines import BASELINES
 from baselines.parameters import PolicyError
 from baselines.policy import AnyPolicy, is_published, make_policy, oracle_use, prepare, uses_seed
-from envs.command_line import UsageError, find_scenario, one_line, parse_arguments
 from envs.engine import Engine, EngineError, run_tasks
 from envs.evaluation import Evaluation, make_folder, write_evaluation
-from envs.jit import cache_dir
+from envs.jit import COMPILING, is_compiled
 from envs.leaderboard import print_leaderboard
 from envs.plots import clip_for_gantt
 from envs.provenance import git_commit, trace_sha256, versions
@@ -36,13 +35,14 @@ from envs.results import Outcome, Policy
 from envs.rollout import Policy as LearnedPolicy
 from envs.rollout import rollout
 from envs.simulate import SimulatorError, simulate
-from envs.spec import ClusterSpec, Scenario, SimConfig, SpecError
+from envs.spec import ClusterSpec, Scenario, SimConfig, SpecError, find_scenario
 from envs.timeline import make_timeline
 from envs.view import ListScheduler, Scheduler
+from traces.command_line import UsageError, parse_arguments, run
 from traces.load import load_trace
 from traces.trace import Split, Trace, TraceError
 
-INPUT_ERRORS = (UsageError, TraceError, SpecError, PolicyError, SimulatorError, EngineError, OSError)
+INPUT_ERRORS = (TraceError, SpecError, PolicyError, SimulatorError, EngineError, OSError)
 PRETRAINED = Path(__file__).resolve().parent / "agents" / "pretrained"
 
 
@@ -114,19 +114,16 @@ class Context:
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code: 0, 2 for input that cannot be used (one line on stderr), 130 for Ctrl-C."""
     words = list(sys.argv[1:] if argv is None else argv)
-    try:
-        scenario = find_scenario(words)
-        evaluation = evaluate(parse_arguments(make_defaults(scenario), words, "evaluate.py"), words)
-        console = Console() if sys.stdout.isatty() else Console(width=200)
-        print_leaderboard(evaluation.board, console)
-        console.print(f"Results: {evaluation.folder}/  (report.html, summary.csv, jobs.csv, timeline.csv, plots/)")
-        return 0
-    except INPUT_ERRORS as error:
-        print(f"evaluate.py: {one_line(error)}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("evaluate.py: interrupted", file=sys.stderr)
-        return 130
+    return run("evaluate.py", lambda: evaluate_and_print(words), *INPUT_ERRORS)
+
+
+def evaluate_and_print(words: Sequence[str]) -> None:
+    """The command typed as ``words``."""
+    defaults = make_defaults(find_scenario(words))
+    evaluation = evaluate(parse_arguments(Arguments, "evaluate.py", words, default=defaults), words)
+    console = Console() if sys.stdout.isatty() else Console(width=200)
+    print_leaderboard(evaluation.board, console)
+    console.print(f"Results: {evaluation.folder}/  (report.html, summary.csv, jobs.csv, timeline.csv, plots/)")
 
 
 def make_defaults(scenario: Scenario) -> Arguments:
@@ -219,8 +216,8 @@ def run_all(context: Context, tasks: Sequence[Task], arguments: Arguments) -> li
     sizes = [context.windows[task.window][1] for task in tasks]
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     console = Console(stderr=True)
-    if not any(cache_dir().rglob("*.nbi")):
-        console.print("Compiling the simulator; this takes a minute and happens once.")
+    if not is_compiled():
+        console.print(COMPILING)
     with Progress(*columns, TextColumn("jobs"), TimeElapsedColumn(), console=console) as progress:
         bar = progress.add_task("simulating", total=sum(sizes))
         done = 0

@@ -28,16 +28,16 @@ from agents.trainer import Run, Trained, train
 from agents.validation import Validator
 from baselines import BASELINES
 from baselines.policy import prepare
-from envs.command_line import UsageError, find_scenario, one_line, parse_arguments
-from envs.jit import cache_dir
+from envs.jit import COMPILING, is_compiled
 from envs.settings import EnvSettings
 from envs.simulate import SimulatorError, simulate
-from envs.spec import SCENARIOS, Scenario, SimConfig, SpecError
+from envs.spec import SCENARIOS, Scenario, SimConfig, SpecError, find_scenario
 from envs.view import ListScheduler
+from traces.command_line import parse_arguments, run
 from traces.load import load_trace
 from traces.trace import TraceError
 
-INPUT_ERRORS = (UsageError, TraceError, SpecError, SimulatorError, TrainError, CheckpointError, OSError)
+INPUT_ERRORS = (TraceError, SpecError, SimulatorError, TrainError, CheckpointError, OSError)
 
 
 @dataclass(frozen=True)
@@ -72,17 +72,15 @@ class Arguments:
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code: 0, 2 for input that cannot be used (one line on stderr), 130 for Ctrl-C."""
     words = list(sys.argv[1:] if argv is None else argv)
-    try:
-        scenario = find_scenario(words)
-        arguments = parse_arguments(make_defaults(scenario), words, "train.py")
-        report(arguments, run_training(arguments, words))
-        return 0
-    except INPUT_ERRORS as error:
-        print(f"train.py: {one_line(error)}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("train.py: interrupted; --resume goes on from the last checkpoint", file=sys.stderr)
-        return 130
+    interrupted = "interrupted; --resume goes on from the last checkpoint"
+    return run("train.py", lambda: train_and_report(words), *INPUT_ERRORS, interrupted=interrupted)
+
+
+def train_and_report(words: Sequence[str]) -> None:
+    """The command typed as ``words``."""
+    defaults = make_defaults(find_scenario(words))
+    arguments = parse_arguments(Arguments, "train.py", words, default=defaults)
+    report(arguments, run_training(arguments, words))
 
 
 def make_defaults(scenario: Scenario) -> Arguments:
@@ -92,9 +90,9 @@ def make_defaults(scenario: Scenario) -> Arguments:
 def run_training(arguments: Arguments, words: Sequence[str]) -> Trained:
     """Train with a progress bar on stderr."""
     console = Console(stderr=True)
-    if not any(cache_dir().rglob("*.nbi")):
-        console.print("Compiling the simulator; this takes a minute and happens once.")
-    settings = make_settings(arguments)
+    if not is_compiled():
+        console.print(COMPILING)
+    settings = environment_of(arguments)
     name, jct = best_baseline(settings, arguments.train)
     console.print(f"On the validation windows the best baseline is {name}, mean jct {jct:,.0f} s.", soft_wrap=True)
     run = Run(arguments.train, settings, arguments.out, shlex.join(["python", "train.py", *words]), {name: jct})
@@ -121,7 +119,7 @@ def run_training(arguments: Arguments, words: Sequence[str]) -> Trained:
         return train(run, arguments.resume, on_progress)
 
 
-def make_settings(arguments: Arguments) -> EnvSettings:
+def environment_of(arguments: Arguments) -> EnvSettings:
     return EnvSettings(
         scenario=arguments.scenario,
         trace=load_trace(arguments.trace, arguments.trace_format),

@@ -16,25 +16,19 @@ class TrainError(ValueError):
 
 
 @dataclass(frozen=True)
-class PPOConfig:
-    """Proximal policy optimisation (Schulman et al., 2017), with or without masks."""
+class OnPolicyConfig:
+    """What PPO and A2C have in common."""
 
     learning_rate: float = 5e-4
-    """Step size of Adam."""
+    """Step size of the optimiser (PPO: Adam, A2C: RMSprop)."""
     anneal: bool = True
     """Lower the step size linearly to 0 over the run."""
     rollout_steps: int = 128
     """Decisions of each cluster between updates."""
-    batch_size: int = 512
-    """Decisions in a minibatch at most; minibatches are of equal size."""
-    epochs: int = 4
-    """Passes over a rollout."""
     gamma: float = 1.0
     """Discount of a decision. Edits take no time, so anything below 1 punishes editing, not waiting."""
     gae_lambda: float = 0.95
     """Bias against variance of advantages (Schulman et al., ICLR 2016)."""
-    clip_range: float = 0.2
-    """Largest change of an action's probability ratio that is rewarded."""
     ent_coef: float = 0.0
     """Weight of the entropy bonus; it rewards edits for being many, since a busy cluster offers dozens."""
     vf_coef: float = 0.5
@@ -43,36 +37,37 @@ class PPOConfig:
     """Gradients are scaled down to this norm."""
 
     def __post_init__(self) -> None:
-        _check(self, ("rollout_steps", "epochs", "learning_rate", "gamma", "clip_range", "max_grad_norm"))
+        _check(self, ("rollout_steps", "learning_rate", "gamma", "max_grad_norm"))
+
+
+@dataclass(frozen=True)
+class PPOConfig(OnPolicyConfig):
+    """Proximal policy optimisation (Schulman et al., 2017), with or without masks."""
+
+    batch_size: int = 512
+    """Decisions in a minibatch at most; minibatches are of equal size."""
+    epochs: int = 4
+    """Passes over a rollout."""
+    clip_range: float = 0.2
+    """Largest change of an action's probability ratio that is rewarded."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check(self, ("epochs", "clip_range"))
         if self.batch_size < 2:
             raise TrainError(f"batch size must be at least 2, not {self.batch_size}")
 
 
 @dataclass(frozen=True)
-class A2CConfig:
+class A2CConfig(OnPolicyConfig):
     """Synchronous advantage actor-critic (Mnih et al., ICML 2016); knows no masks."""
 
     learning_rate: float = 7e-4
     """Step size of RMSprop."""
-    anneal: bool = True
-    """Lower the step size linearly to 0 over the run."""
     rollout_steps: int = 16
     """Decisions of each cluster between updates."""
-    gamma: float = 1.0
-    """Discount of a decision. Edits take no time, so anything below 1 punishes editing, not waiting."""
-    gae_lambda: float = 0.95
-    """Bias against variance of advantages."""
-    ent_coef: float = 0.0
-    """Weight of the entropy bonus."""
-    vf_coef: float = 0.5
-    """Weight of the value loss."""
-    max_grad_norm: float = 0.5
-    """Gradients are scaled down to this norm."""
     normalise_advantage: bool = True
     """Give the advantages of a rollout mean 0 and deviation 1."""
-
-    def __post_init__(self) -> None:
-        _check(self, ("rollout_steps", "learning_rate", "gamma", "max_grad_norm"))
 
 
 @dataclass(frozen=True)

@@ -82,11 +82,8 @@ class Row:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code 0, 2 for arguments that cannot be used, 130 for Ctrl-C."""
-    return run(
-        lambda: benchmark(parse_arguments(Arguments, "python -m benchmarks.env_speed", __doc__ or "", argv)),
-        SpecError,
-        TraceError,
-    )
+    prog = "python -m benchmarks.env_speed"
+    return run(prog, lambda: benchmark(parse_arguments(Arguments, prog, argv, __doc__)), SpecError, TraceError)
 
 
 def benchmark(arguments: Arguments) -> None:

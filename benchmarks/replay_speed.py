@@ -58,11 +58,9 @@ class Arguments:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code 0, 2 for arguments that cannot be used, 130 for Ctrl-C."""
+    prog = "python -m benchmarks.replay_speed"
     return run(
-        lambda: benchmark(parse_arguments(Arguments, "python -m benchmarks.replay_speed", __doc__ or "", argv)),
-        SpecError,
-        SimulatorError,
-        TraceError,
+        prog, lambda: benchmark(parse_arguments(Arguments, prog, argv, __doc__)), SpecError, SimulatorError, TraceError
     )
 
 

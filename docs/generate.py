@@ -59,7 +59,9 @@ def summary(thing: object) -> str:
 
 def options(cls: type) -> list[tuple[str, object, str]]:
     """Name, default and meaning of each field of a configuration dataclass; nested ones have tables of their own."""
-    meanings = {param.arg_name: param.description for param in parse_from_object(cls).params}
+    meanings: dict[str, str | None] = {}
+    for part in reversed(cls.__mro__[:-1]):  # a field keeps the text of the class that defined it last
+        meanings |= {param.arg_name: param.description for param in parse_from_object(part).params}
     return [(f.name, f.default, meanings[f.name] or "") for f in fields(cls) if f.repr and f.default is not MISSING]
 
 

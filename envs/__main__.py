@@ -31,9 +31,10 @@ from envs.settings import EnvSettings
 from envs.simulate import RunResult, simulate, simulate_windows
 from envs.spec import SCENARIOS, ClusterSpec, SimConfig
 from envs.view import ClusterView, Decision
-from traces.command_line import UsageError, parse_arguments, run
+from traces.command_line import UsageError, one_line, parse_arguments, run
 from traces.load import load_trace
 
+PROG = "python -m envs"
 TRACE, CLUSTER = "synthetic-philly?jobs=300", "16x4"
 SIM = SCENARIOS["rigid"].sim
 ROWS = 16  # environments of the determinism check
@@ -86,9 +87,9 @@ class ShortestInPython:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
     try:
-        return run(lambda: check(parse_arguments(Arguments, "python -m envs", __doc__ or "", argv)))
+        return run(PROG, lambda: check(parse_arguments(Arguments, PROG, argv, __doc__)))
     except CheckError as error:
-        print(f"check failed: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"check failed: {one_line(error)}", file=sys.stderr)
         return 1
 
 

@@ -29,7 +29,7 @@ from envs.episode import (
     take_reward,
 )
 from envs.jit import jit, prange
-from envs.layout import LOG_DTYPE, LOG_FULL, OK, make_state, record_dtype
+from envs.layout import LOG_DTYPE, LOG_FULL, OK, RECORD_STATUS, make_state, record_dtype
 from envs.objectives import terminal_reward
 from envs.order import Key, ListOrder, set_order
 from envs.settings import EnvSettings
@@ -265,8 +265,8 @@ class Batch:
         b = int(np.flatnonzero(self.states["status"] != OK)[0])
         s = self.states[b]
         raise SimulatorError(
-            f"environment {b} stopped at {s.now:g} s with status {s.status}: "
-            f"{s.num_waiting} jobs wait, {s.num_running} run"
+            f"environment {b} stopped at {s.now:g} s with {s.num_waiting} jobs waiting and {s.num_running} running: "
+            f"{RECORD_STATUS[int(s.status)]}"
         )
 
     def drain_log(self) -> None:

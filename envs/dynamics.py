@@ -20,7 +20,7 @@ REACHED, PASS_DUE, FINISHED, STOPPED = 0, 1, 2, 3
 @jit
 def start_window(s, lo, hi, origin):
     """Empty the cluster and set the clock to 0 before rows ``lo`` .. ``hi - 1`` of the job table."""
-    s.now = s.last_event = s.jct_integral = s.sum_jct = 0.0
+    s.now = s.last_event = s.jct_integral = 0.0
     s.quiet_passes = s.status = s.rounds = s.num_events = s.num_passes = s.pass_index = s.dirty = s.log_len = 0
     s.job_lo, s.job_hi, s.next_job, s.next_admit, s.origin = lo, hi, lo, lo, origin
     s.num_unfinished = s.num_completed = s.num_rejected = 0
@@ -121,7 +121,6 @@ def complete(s, j, results, log):
     row.num_rescales = s.num_rescales[j]
     row.num_preemptions = s.num_preemptions[j]
     row.status = COMPLETED
-    s.sum_jct += s.finish[j] - s.arrival[j]
     s.num_completed += 1
     s.num_unfinished -= 1
     s.phase[j], s.job_id[j], s.touched[j] = FREE, -1, 0

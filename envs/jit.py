@@ -17,7 +17,7 @@ import numba
 if TYPE_CHECKING:
     from numba.core.decorators import _JITWrapper
 
-__all__ = ["cache_dir", "jit", "jit_inline", "prange"]
+__all__ = ["COMPILING", "cache_dir", "is_compiled", "jit", "jit_inline", "prange"]
 
 prange = numba.prange
 
@@ -33,6 +33,14 @@ def cache_dir() -> Path:
     root = os.environ.get("MUSHER_CACHE_DIR")
     base = Path(root) if root else Path.home() / ".cache" / "musher"
     return base / digest.hexdigest()[:12]
+
+
+COMPILING = "Compiling the simulator; this takes a minute and happens once."
+
+
+def is_compiled() -> bool:
+    """Whether anything is in the cache; if not, say :data:`COMPILING`."""
+    return any(cache_dir().rglob("*.nbi"))
 
 
 numba.config.CACHE_DIR = str(cache_dir())  # type: ignore[attr-defined]

@@ -28,6 +28,7 @@ UNFINISHED, COMPLETED, REJECTED, FAILED = 0, 1, 2, 3
 JOB_STATUS = ("unfinished", "completed", "rejected", "failed")
 # Status of a record; anything but OK stops it.
 OK, SLOTS_FULL, STALLED, LOG_FULL = 0, 1, 2, 3
+RECORD_STATUS = ("ok", "no slot was free for an arrival", "it stalled", "its log of GPU intervals was full")
 # Placement rules, as in SimConfig.placement.
 PLACEMENTS = ("consolidated", "spread", "random", "count")
 CONSOLIDATED, SPREAD, RANDOM, COUNT = 0, 1, 2, 3
@@ -66,7 +67,6 @@ FIELDS: tuple[Field, ...] = (
     Field("num_completed", "i8", "", "jobs", "completed"),
     Field("num_rejected", "i8", "", "jobs", "rejected at arrival"),
     Field("has_shares", "i8", "", "", "1: the workload has fractions of devices"),
-    Field("sum_jct", "f8", "", "s", "sum of completed jobs' JCT"),
     # settings
     Field("interval", "f8", "", "s", "scheduling interval; 0: none"),
     Field("event_driven", "i8", "", "", "1: schedule at arrivals and completions"),

@@ -7,11 +7,11 @@ third, where a job may evict those behind it, is in envs/evict_pass.py.
 from __future__ import annotations
 
 from envs.jit import jit
-from envs.layout import CONSOLIDATED
+from envs.layout import CONSOLIDATED, SPREAD
 from envs.order import precedes, set_key
 from envs.placement import WHOLE, allowed, place, release
 
-# What a walk has decided for a slot.
+# What a walk has decided for a slot; CHOSEN + t: it is to start on GPU type t.
 UNDECIDED, KEPT, CHOSEN = 0, 1, 2
 NEVER = 1 << 60
 
@@ -111,23 +111,26 @@ def share_type(s, j):
 
 
 @jit
-def spend_quota(s, j, t):
-    """Take slot ``j``'s demand from the quota of type ``t`` if it is there; whether it was."""
-    need = s.request[j] * s.share[j]
-    if s.scratch_quota[t] < need:
-        return False
-    s.scratch_quota[t] -= need
-    return True
+def choose_type(s, j):
+    """Type whose quota waiting slot ``j`` is charged to, chosen as its placement would be; -1: none has enough."""
+    best, need = -1, s.request[j] * s.share[j]
+    for t in range(s.num_types):
+        if allowed(s, j, t) and s.scratch_quota[t] >= need:
+            if s.placement_rule != SPREAD:
+                return t
+            if best < 0 or s.scratch_quota[t] > s.scratch_quota[best]:
+                best = t
+    return best
 
 
 @jit
-def richest_type(s, j):
-    """Allowed type with most quota left."""
-    best = -1
-    for t in range(s.num_types):
-        if allowed(s, j, t) and (best < 0 or s.scratch_quota[t] > s.scratch_quota[best]):
-            best = t
-    return best
+def place_on_type(s, j, t):
+    """Find and take a placement for slot ``j`` on type ``t`` alone; whether it succeeded."""
+    required = s.gpu_type[j]
+    s.gpu_type[j] = t
+    placed = place(s, j, s.placement_rule)
+    s.gpu_type[j] = required
+    return placed
 
 
 @jit
@@ -166,22 +169,27 @@ def count_pass(s, log):
         if w == s.num_waiting or (r < s.num_running and precedes(s, s.running[r], s.waiting[w])):
             j = s.running[r]
             r += 1
-            if s.walk_state[j] == UNDECIDED and spend_quota(s, j, share_type(s, j)):
-                s.walk_state[j] = KEPT
-                left -= s.request[j] * s.share[j]
+            if s.walk_state[j] == KEPT:
+                continue
+            t = share_type(s, j)
+            if s.scratch_quota[t] < s.request[j] * s.share[j]:
+                continue
+            s.walk_state[j] = KEPT
         else:
             j = s.waiting[w]
             w += 1
-            s.walk_state[j] = UNDECIDED
-            t = richest_type(s, j)
-            if t >= 0 and spend_quota(s, j, t):
-                s.walk_state[j] = CHOSEN
-                left -= s.request[j] * s.share[j]
+            t = choose_type(s, j)
+            s.walk_state[j] = CHOSEN + t if t >= 0 else UNDECIDED
+            if t < 0:
+                continue
+        s.scratch_quota[t] -= s.request[j] * s.share[j]
+        left -= s.request[j] * s.share[j]
     for i in range(s.num_running):
         if s.walk_state[s.running[i]] == UNDECIDED:
             release(s, s.running[i], log)
     settled = True
     for i in range(w):
-        if s.walk_state[s.waiting[i]] == CHOSEN:
-            settled &= place(s, s.waiting[i], s.placement_rule)
+        j = s.waiting[i]
+        if s.walk_state[j] >= CHOSEN:
+            settled &= place_on_type(s, j, s.walk_state[j] - CHOSEN)
     return settled

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -150,3 +151,16 @@ SCENARIOS: dict[str, Scenario] = {
         cluster="16x4",
     ),
 }
+
+
+def find_scenario(argv: Sequence[str], default: str = "rigid") -> Scenario:
+    """The scenario named by ``--scenario`` in ``argv``, on which the defaults of all other flags depend."""
+    name = default
+    for flag, following in zip(argv, [*argv[1:], ""], strict=False):
+        if flag == "--scenario":
+            name = following
+        elif flag.startswith("--scenario="):
+            name = flag.partition("=")[2]
+    if name not in SCENARIOS:
+        raise SpecError(f"unknown scenario {name!r}; known are {', '.join(SCENARIOS)}")
+    return SCENARIOS[name]

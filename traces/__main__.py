@@ -146,6 +146,7 @@ def _pairs(title: str, rows: dict[str, str]) -> Table:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code: 0, 2 (usage or input error, one line on stderr) or 130 (Ctrl-C)."""
+    prog = "python -m traces"
     form = (
         Annotated[Info, tyro.conf.subcommand("info")]
         | Annotated[Convert, tyro.conf.subcommand("convert")]
@@ -153,7 +154,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         | Annotated[List, tyro.conf.subcommand("list")]
         | Annotated[Fetch, tyro.conf.subcommand("fetch")]
     )
-    return run(lambda: parse_arguments(form, "python -m traces", __doc__ or "", arguments)(), TraceError)
+    return run(prog, lambda: parse_arguments(form, prog, arguments, __doc__)(), TraceError)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
-"""What every command of ours does alike: one-line errors, and exit codes 0, 2 and 130."""
+"""What every command of ours does alike: tyro on dataclasses, one line for every error, exit codes 0, 2 and 130."""
 
 from __future__ import annotations
 
 import contextlib
 import io
+import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,38 +16,59 @@ class UsageError(ValueError):
     """Arguments that the command does not take; the message is one line."""
 
 
-def parse_arguments(form: Any, prog: str, description: str, arguments: Sequence[str] | None = None) -> Any:
+def parse_arguments(
+    form: Any, prog: str, arguments: Sequence[str] | None = None, description: str | None = None, default: Any = None
+) -> Any:
     """Parse ``arguments`` (default: of the process) into ``form``, a dataclass or a union of subcommands.
 
-    Raises UsageError with tyro's reason on one line; ``--help`` prints and exits with 0.
+    ``default``: an instance of ``form`` whose values stand where no flag does. Raises UsageError with tyro's
+    reason on one line; ``--help`` prints and exits with 0.
     """
     errors = io.StringIO()
+    given = {} if default is None else {"default": default}
     try:
         with contextlib.redirect_stderr(errors):
-            return tyro.cli(form, prog=prog, description=description, args=arguments)
+            return tyro.cli(form, prog=prog, description=description, args=arguments, **given)
     except SystemExit as stop:
         if stop.code:
-            raise UsageError(f"{_reason(errors.getvalue())} (see {prog} --help)") from None
+            raise UsageError(_reason(errors.getvalue())) from None
         raise
 
 
-def run(command: Callable[[], None], *errors: type[Exception]) -> int:
+def run(prog: str, command: Callable[[], None], *errors: type[Exception], interrupted: str = "interrupted") -> int:
     """Run a command; returns 0, 2 after a UsageError or one of ``errors`` (one line on stderr), 130 after Ctrl-C."""
     caught: tuple[type[Exception], ...] = (UsageError, *errors)
     try:
         command()
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
+        print(f"{prog}: {interrupted}", file=sys.stderr)
         return 130
     except caught as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"{prog}: {one_line(error)}", file=sys.stderr)
         return 2
     return 0
 
 
-def _reason(message: str) -> str:
-    """The first paragraph of tyro's message, which is a box with its title in the border, or a title over a rule."""
-    lines = [line.strip(" │") for line in message.strip().splitlines()]
-    ends = [number for number, line in enumerate(lines) if not line or not line.strip("-─") or line[0] in "╭╰"]
-    body = lines[ends[0] + 1 : ends[1]] if len(ends) > 1 else lines
-    return " ".join(body).rstrip(".")
+def one_line(error: BaseException) -> str:
+    """The message of an error without line breaks."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _reason(box: str) -> str:
+    """The sentence in tyro's framed message and its suggestion.
+
+    The message is a title, the sentence, and hints, separated by rules; where the terminal knows no
+    UTF-8 the frame is made of dashes, or missing.
+    """
+    lines = [line.strip("│╭╮╰╯ ") for line in box.splitlines()]
+    parts, words = [], ""
+    for line in lines[1:]:
+        if line and not line.strip("─-"):
+            parts.append(words.strip())
+            words = ""
+        else:
+            words += f" {line}"
+    sentence = next((part for part in [*parts, words.strip()] if part), " ".join(box.split()))
+    sentence = re.sub(r"^Error parsing (sim|[A-Z]\w*): ", "", sentence)  # a dataclass's own check: its message says all
+    hint = re.search(r"Perhaps you meant:\s*(--[\w.-]+)", " ".join(lines))
+    return sentence.rstrip(".") + (f" (did you mean {hint[1]}?)" if hint else "")

@@ -18,7 +18,7 @@ from envs.simulate import simulate
 from envs.spec import ClusterSpec, SimConfig
 from envs.view import ListScheduler
 from tests.envs.core_support import EVENTS, Listed, hand, spans
-from tests.envs.test_reference import jobs_of
+from tests.envs.test_published import jobs_of
 from traces.readers import read_file
 from traces.trace import make_trace
 

@@ -1,23 +1,20 @@
-"""The reference simulator against published simulators and against schedules worked by hand."""
+"""The reference simulator against schedules worked by hand."""
 
 from __future__ import annotations
 
-import copy
-import json
 import math
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
-import pandas as pd
 import pytest
 
 from envs.order import Key, ListOrder
-from envs.reference import Devices, Job, Run, simulate_reference
+from envs.reference import Run, simulate_reference
+from envs.reference_devices import Devices, Job
 from envs.rng import Purpose, helios_estimate, uniform
 from envs.spec import ClusterSpec, SimConfig
 from tests.envs.random_traces import near_real_case, random_case
-from traces.trace import Trace, make_trace
+from traces.trace import make_trace
 
 Rigid = tuple[int, float, float]  # num_gpus, arrival, duration
 Result = dict[str, list[Any]]
@@ -28,31 +25,8 @@ BACKFILL = ListOrder(Key.ARRIVAL, backfill=True)
 SHORTEST = ListOrder(Key.DURATION, preemptive=True)
 SRTF = ListOrder(Key.REMAINING, preemptive=True)
 LAS_2D = ListOrder(Key.LEVEL, preemptive=True, limits=LIMITS)
-TIRESIAS = {
-    "fifo": FIFO,
-    "fjf": BACKFILL,
-    "sjf": ListOrder(Key.NUM_GPUS, preemptive=True),
-    "shortest": SRTF,
-    "shortest-gpu": ListOrder(Key.REMAINING_GPU_TIME, preemptive=True),
-    "dlas": LAS_2D,
-    "dlas-gpu": LAS_2D,
-    "dlas-gpu-05": ListOrder(Key.LEVEL, preemptive=True, limits=LIMITS, promote=0.5),
-    "dlas-gpu-1": ListOrder(Key.LEVEL, preemptive=True, limits=LIMITS, promote=1.0),
-    "dlas-gpu-2": ListOrder(Key.LEVEL, preemptive=True, limits=LIMITS, promote=2.0),
-    "dlas-gpu-1000": ListOrder(Key.LEVEL, preemptive=True, limits=LIMITS, promote=1000.0),
-}
-HELIOS = {"fifo": FIFO, "sjf": ListOrder(Key.DURATION), "qssf": ListOrder(Key.GPU_TIME), "srtf": SRTF}
 EVENTS = SimConfig(interval_s=0.0, on_event=True)
 FREE = SimConfig(interval_s=0.0, on_event=True, rescale_s=0.0)
-AS_TIRESIAS = SimConfig(compat="tiresias")
-AS_HELIOS = SimConfig(compat="helios")
-
-
-def jobs_of(table: pd.DataFrame) -> Trace:
-    return make_trace(
-        "published",
-        {"arrival_s": table["submit_time"], "num_gpus": table["num_gpu"], "duration_s": table["duration"]},
-    )
 
 
 def run(
@@ -65,99 +39,6 @@ def run(
 
 def spans(result: Result) -> list[tuple[float, float]]:
     return list(zip(result["first_start_s"], result["finish_s"], strict=True))
-
-
-# Published simulators
-
-
-def tiny_cases(shared: Path, name: str) -> Iterator[tuple[dict[str, Any], str, dict[str, Any]]]:
-    for case in json.loads((shared / "reference" / "tiresias" / name).read_text()):
-        for schedule, expected in case["expected"].items():
-            yield case, schedule, expected
-
-
-def test_tiresias_tiny_cases(shared: Path) -> None:
-    compared = 0
-    for case, schedule, expected in tiny_cases(shared, "tiny_cases.json"):
-        name, scheme = schedule.split("/")
-        one_gpu = all(job["num_gpu"] == 1 for job in case["jobs"])
-        # gittins is inverted in the original; dlas counts seconds; the quirk case has a test of its own.
-        if "gittins" in name or (name == "dlas" and not one_gpu) or "quirk" in case["name"]:
-            continue
-        shape = case["cluster"]
-        cluster = ClusterSpec.parse(f"{shape['num_switch'] * shape['nodes_per_switch']}x{shape['gpus_per_node']}")
-        # yarn takes the first node that fits, we the fullest: the same node in the one yarn case.
-        config = AS_TIRESIAS if scheme == "count" else FREE
-        result = simulate_reference(jobs_of(pd.DataFrame(case["jobs"])), cluster, TIRESIAS[name], config)
-        wanted = expected["jobs"].values()
-        assert spans(result) == [(job["start"], job["end"]) for job in wanted], (case["name"], schedule)
-        assert result["num_preemptions"] == [job["preempt"] for job in wanted], (case["name"], schedule)
-        compared += 1
-    assert compared == 22
-
-
-def test_wide_job_is_demoted_when_its_gpu_time_reaches_the_limit() -> None:
-    # 4 GPUs x 812.5 s = 3250 GPU-s; the original finds out at 1375 (tiresias_gavel_helios.md 1.3).
-    result = run([(4, 0, 2000), (4, 700, 500), (1, 750, 100)], "1x4", LAS_2D, AS_TIRESIAS)
-    # Job 1 runs 812.5-1312.5, then job 2 100 s, then what is left of job 0: 1412.5 + 2000 - 812.5.
-    assert spans(result) == [(0, 2600), (812.5, 1312.5), (1312.5, 1412.5)]
-
-
-def test_helios_tiny_cases(shared: Path) -> None:
-    compared = 0
-    for case, schedule, expected in tiny_cases(shared, "tiny_cases_helios.json"):
-        tie = schedule == "srtf" and case["name"].startswith("wide")
-        case = copy.deepcopy(case)
-        if tie:
-            # At 30 s jobs 1 and 3 both have 30 s left. The original takes the newcomer, since it ends
-            # every run a tick late and so counts 31 s for job 1; a second less makes that our order too.
-            case["jobs"][3]["duration"] -= 1
-        cluster = ClusterSpec.parse(f"{case['nodes']}x{case['gpus_per_node']}")
-        result = simulate_reference(jobs_of(pd.DataFrame(case["jobs"])), cluster, HELIOS[schedule], AS_HELIOS)
-        wanted = list(expected.values())
-        assert result["num_preemptions"] == [job["preempt"] for job in wanted], (case["name"], schedule)
-        # Late ticks add up along a chain of runs, of which there are one a job and one a preemption.
-        late = len(wanted) + sum(job["preempt"] for job in wanted) + tie if schedule == "srtf" else 0
-        for got, job in zip(spans(result), wanted, strict=True):
-            assert 0 <= job["start"] - got[0] <= late, (case["name"], schedule)
-            assert 0 <= job["end"] - got[1] <= late, (case["name"], schedule)
-        compared += 1
-    assert compared == 16
-
-
-@pytest.mark.parametrize(
-    ("path", "cluster", "schedule", "mean_jct", "preemptions"),
-    [
-        ("data/traces/tiresias/60_job.csv", "2x4", "fifo", 1556.483, 0),
-        ("data/traces/tiresias/60_job.csv", "2x4", "fjf", 715.267, 0),
-        ("data/traces/tiresias/60_job.csv", "2x4", "sjf", 725.700, 8),
-        ("data/traces/tiresias/60_job.csv", "2x4", "shortest", 519.867, 7),
-        ("data/traces/tiresias/60_job.csv", "2x4", "shortest-gpu", 563.383, 13),
-        ("data/traces/tiresias/60_job.csv", "2x4", "dlas-gpu", 715.267, 0),
-        ("reference/tiresias/480_synth_trace.csv", "15x4", "fifo", 605.808, 0),
-        ("reference/tiresias/480_synth_trace.csv", "15x4", "fjf", 559.183, 0),
-        ("reference/tiresias/480_synth_trace.csv", "15x4", "sjf", 575.025, 38),
-        ("reference/tiresias/480_synth_trace.csv", "15x4", "shortest", 539.760, 190),
-        ("reference/tiresias/480_synth_trace.csv", "15x4", "shortest-gpu", 536.765, 98),
-    ],
-)
-def test_tiresias_traces(
-    shared: Path, path: str, cluster: str, schedule: str, mean_jct: float, preemptions: int
-) -> None:
-    trace = jobs_of(pd.read_csv(shared / path))
-    result = simulate_reference(trace, ClusterSpec.parse(cluster), TIRESIAS[schedule], AS_TIRESIAS)
-    jct = pd.Series(result["finish_s"]) - trace.jobs["arrival_s"]
-    assert round(float(jct.mean()), 3) == mean_jct
-    assert sum(result["num_preemptions"]) == preemptions
-
-
-def test_tiresias_2d_las_is_near_the_original(shared: Path) -> None:
-    # 567.304 s here. The original (564.060 s) demotes wide jobs late; its other rules with exact
-    # crossings give 567.953 s, and on attained seconds the contract's order equals it to the job.
-    trace = jobs_of(pd.read_csv(shared / "reference/tiresias/480_synth_trace.csv"))
-    result = simulate_reference(trace, ClusterSpec.parse("15x4"), LAS_2D, AS_TIRESIAS)
-    jct = pd.Series(result["finish_s"]) - trace.jobs["arrival_s"]
-    assert float(jct.mean()) == pytest.approx(564.060, rel=0.01)
 
 
 # Pauses, lost work, migration
@@ -404,6 +285,15 @@ def test_running_job_counts_against_its_own_type() -> None:
     # Job 0 runs on the A node, so that job 1 finds all of B within its quota.
     config = SimConfig(interval_s=0.0, placement="count")
     assert spans(run([(2, 0, 100), (4, 10, 200)], "1x2:A+1x4:B", SHORTEST, config)) == [(0, 100), (10, 210)]
+
+
+def test_chosen_job_starts_on_the_type_it_was_charged_to() -> None:
+    # Job 0 (any type) is charged to A, the first type with a GPU, and starts there; one A is left, so job 1 (two A)
+    # waits and job 2 (one A) starts. A job charged to B but placed on A would leave a device of both idle.
+    config = SimConfig(interval_s=0.0, placement="count")
+    jobs = [(1, 0, 100), (2, 0, 100), (1, 0, 100)]
+    result = run(jobs, "1x2:A+1x4:B", SRTF, config, gpu_type=["", "A", "A"])
+    assert spans(result) == [(0, 100), (100, 200), (0, 100)]
 
 
 # Orders

@@ -100,7 +100,7 @@ def test_errors_are_one_line_and_code_2(arguments, reason, capsys, tmp_path, mon
     captured = capsys.readouterr()
     assert reason in captured.err
     assert captured.err.count("\n") == 1
-    assert captured.err.startswith("error: ")
+    assert captured.err.startswith("python -m traces: ")
     assert captured.out == ""
     assert list(tmp_path.iterdir()) == []
 
@@ -120,4 +120,4 @@ def test_as_a_process_outside_the_test(tmp_path):
         [sys.executable, "-m", "traces", "info", str(tmp_path)], cwd=root, capture_output=True, text=True, check=False
     )
     assert bad.returncode == 2
-    assert bad.stderr == f"error: {tmp_path} is a folder, expected a trace file\n"
+    assert bad.stderr == f"python -m traces: {tmp_path} is a folder, expected a trace file\n"

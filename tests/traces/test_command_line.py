@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from envs.command_line import UsageError, find_scenario, one_line, parse_arguments
-from envs.spec import SCENARIOS, SimConfig
+from envs.spec import SimConfig
+from traces.command_line import UsageError, one_line, parse_arguments, run
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Flags:
 
 
 def parse(text, default=None):
-    return parse_arguments(default or Flags(), text.split(), "prog")
+    return parse_arguments(Flags, "prog", text.split(), default=default or Flags())
 
 
 def test_defaults_come_from_the_instance():
@@ -60,16 +60,29 @@ def test_help_is_printed_and_ends_with_0(capsys):
     assert "--sim.rescale-s" in capsys.readouterr().out
 
 
-def test_scenario_is_found_in_both_spellings():
-    assert find_scenario([]).name == "rigid"
-    assert find_scenario(["--jobs", "1", "--scenario", "rigid"]) is SCENARIOS["rigid"]
-    for words in (["--scenario=liquid"], ["--scenario", "liquid"]):
-        with pytest.raises(UsageError, match="unknown scenario 'liquid'; known are rigid"):
-            find_scenario(words)
-    with pytest.raises(UsageError, match="unknown scenario ''"):
-        find_scenario(["--scenario"])
-
-
 def test_one_line():
     assert one_line(ValueError("two\n  lines")) == "two lines"
     assert one_line(KeyError()) == "KeyError"
+
+
+@pytest.mark.parametrize(
+    ("raised", "code", "line"),
+    [
+        (None, 0, ""),
+        (UsageError("no such flag"), 2, "prog: no such flag\n"),
+        (KeyError("two\nlines"), 2, "prog: 'two\\nlines'\n"),
+        (KeyboardInterrupt(), 130, "prog: stopped\n"),
+    ],
+)
+def test_exit_codes(raised, code, line, capsys):
+    def command():
+        if raised is not None:
+            raise raised
+
+    assert run("prog", command, KeyError, interrupted="stopped") == code
+    assert capsys.readouterr().err == line
+
+
+def test_other_errors_are_bugs_and_keep_their_traceback():
+    with pytest.raises(ZeroDivisionError):
+        run("prog", lambda: print(1 / 0), KeyError)
