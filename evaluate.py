@@ -178,7 +178,7 @@ def make_tasks(arguments: Arguments, context: Context) -> list[Task]:
             scheduler = prepare(find_policy(text, context.device), context.trace.jobs, context.windows[0][0])
             seeds = arguments.seeds if uses_seed(scheduler, context.sim) else 1
         for window in range(len(context.windows)):
-            tasks += [Task(text, window, seed, draw=window == seed == 0) for seed in range(seeds)]
+            tasks += [Task(text, window, seed, draw=seed == 0) for seed in range(seeds)]
     return tasks
 
 

@@ -48,14 +48,15 @@ def draw_all(outcomes: Sequence[Outcome], estimates: Estimates, cluster: Cluster
     """Every figure as PNG by file stem; policies in the order of ``estimates``."""
     order = list(estimates)
     colours = {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(order)}
-    first = _first_runs(outcomes, order)
+    shown = busiest_runs(outcomes, order)
+    until = mostly_done(shown)
     figures = {
         "mean-jct": draw_means({name: estimates[name][RANKED_BY] for name in order}, "mean jct", colours),
         "jct-cdf": draw_cdf({name: _jcts(outcomes, name) for name in order}, colours),
-        "utilisation": draw_timelines({o.policy.name: o.timeline for o in first}, cluster.num_gpus, colours),
+        "utilisation": draw_timelines({o.policy.name: o.timeline for o in shown}, cluster.num_gpus, colours, until),
     }
-    for outcome in first:
-        figures[f"gantt-{slug(outcome.policy.name)}"] = draw_gantt(outcome, cluster)
+    for outcome in shown:
+        figures[f"gantt-{slug(outcome.policy.name)}"] = draw_gantt(outcome, cluster, until)
     return {stem: to_png(figure) for stem, figure in figures.items()}
 
 
@@ -115,11 +116,32 @@ def draw_cdf(jcts: dict[str, Floats], colours: dict[str, str]) -> Figure:
     return figure
 
 
-def draw_timelines(timelines: dict[str, pd.DataFrame], num_gpus: int, colours: dict[str, str]) -> Figure:
-    """Share of busy GPUs (left) and number of queued jobs (right) over time, one row a policy."""
+def busiest_runs(outcomes: Sequence[Outcome], order: Sequence[str]) -> list[Outcome]:
+    """One run a policy, of the window in which jobs queued longest, all policies together; the first seed of each."""
+    queued: dict[int, float] = {}
+    for outcome in outcomes:
+        delay = outcome.metrics.get("mean_queueing_delay_s", np.nan)
+        queued[outcome.window] = queued.get(outcome.window, 0.0) + (0.0 if np.isnan(delay) else delay)
+    window = max(sorted(queued), key=queued.__getitem__)
+    return [next(o for o in outcomes if o.policy.name == name and o.window == window) for name in order]
+
+
+def mostly_done(outcomes: Sequence[Outcome]) -> float:
+    """When 9 of 10 of the jobs that complete have done so under every policy [s]; inf: none does.
+
+    Durations have long tails: drawn to its end, a run is a picture of its last few jobs.
+    """
+    finishes = [outcome.jobs["finish_s"].dropna() for outcome in outcomes]
+    return max((float(finish.quantile(0.9)) for finish in finishes if len(finish)), default=np.inf)
+
+
+def draw_timelines(timelines: dict[str, pd.DataFrame], num_gpus: int, colours: dict[str, str], until: float) -> Figure:
+    """Share of busy GPUs (left) and number of queued jobs (right) up to ``until`` [s], one row a policy."""
     figure = Figure(figsize=(10, 0.9 + 0.85 * len(timelines)), layout="constrained")
     grid = figure.subplots(len(timelines), 2, sharex=True, sharey="col", squeeze=False)
-    divisor, unit = time_unit(max(float(t["time_s"].max()) for t in timelines.values()))
+    times = np.concatenate([[0.0], *(timeline["time_s"] for timeline in timelines.values())])
+    end = max(min(until, float(times.max())), 1.0)
+    divisor, unit = time_unit(end)
     for (name, timeline), (left, right) in zip(timelines.items(), grid, strict=True):
         time = timeline["time_s"] / divisor
         for axes, values in ((left, timeline["busy_gpus"] / num_gpus), (right, timeline["queued"])):
@@ -131,6 +153,7 @@ def draw_timelines(timelines: dict[str, pd.DataFrame], num_gpus: int, colours: d
         right.yaxis.set_major_locator(MaxNLocator(2, integer=True))
     longest = max(float(t["queued"].max()) for t in timelines.values())
     grid[0, 1].set_ylim(0, 1.05 * max(1.0, longest))
+    grid[0, 0].set_xlim(0, end / divisor)
     grid[0, 0].set_title("share of GPUs in use", fontsize=10)
     grid[0, 1].set_title("queued jobs", fontsize=10)
     for axes in grid[-1]:
@@ -148,9 +171,12 @@ def clip_for_gantt(trace: Trace, intervals: pd.DataFrame) -> pd.DataFrame:
     return shown.sort_values(["start_s", "gpu"]).head(GANTT_INTERVALS)
 
 
-def draw_gantt(outcome: Outcome, cluster: ClusterSpec) -> Figure:
-    """Who held each of the first ``GANTT_GPUS`` GPUs in the clip of the run; lines separate nodes."""
-    clip = outcome.gantt
+def draw_gantt(outcome: Outcome, cluster: ClusterSpec, until: float = np.inf) -> Figure:
+    """Who held each of the first ``GANTT_GPUS`` GPUs in the clip of the run, up to ``until`` [s].
+
+    Lines separate nodes.
+    """
+    clip = clip_intervals(outcome.gantt, -np.inf, until)
     row = clip["gpu"].to_numpy(np.int64)
     rows = min(cluster.num_gpus, GANTT_GPUS)
     boundaries = np.concatenate([[0], np.cumsum(cluster.node_gpus)])
@@ -209,7 +235,3 @@ def _jcts(outcomes: Sequence[Outcome], policy: str) -> Floats:
     tables = [o.jobs for o in outcomes if o.policy.name == policy]
     done = [t.loc[(t["kind"] == "training") & (t["status"] == "completed"), "jct_s"] for t in tables]
     return np.concatenate([series.to_numpy(np.float64) for series in done])
-
-
-def _first_runs(outcomes: Sequence[Outcome], order: Sequence[str]) -> list[Outcome]:
-    return [next(o for o in outcomes if o.policy.name == name) for name in order]

@@ -29,7 +29,7 @@ details { margin: .6rem 0; } summary { cursor: pointer; } code { font-size: .88r
 CAPTIONS = {
     "mean-jct": "Mean job completion time",
     "jct-cdf": "Distribution of job completion times, all runs together",
-    "utilisation": "Use of the cluster and length of the queue over time, first window and seed",
+    "utilisation": "Use of the cluster and length of the queue over time, in the window with the longest queues",
 }
 
 
@@ -48,8 +48,8 @@ def make_report(
         "<h2>Mean jct [s] by GPUs requested</h2>",
         _table(("policy", *map(str, by_size.columns)), _size_rows(by_size)),
         "<h2>Who held which GPU</h2>",
-        '<p class="note">First window and seed; of long runs a part from their middle, the same for every policy. '
-        "Colours tell neighbouring jobs apart.</p>",
+        '<p class="note">The window with the longest queues, up to when 9 of 10 jobs are done under every policy; '
+        "of long runs a part from their middle. Colours tell neighbouring jobs apart.</p>",
         *(_foldable(figures[stem], stem.removeprefix("gantt-"), is_open=stem in gantts[:2]) for stem in gantts),
         "<h2>All metrics</h2>",
         _metrics(estimates),

@@ -47,7 +47,7 @@ class Outcome:
     jobs: pd.DataFrame
     timeline: pd.DataFrame
     gantt: pd.DataFrame
-    """Clip of the intervals that is drawn; empty but for the first run of a policy."""
+    """Clip of the intervals that may be drawn; empty but for a policy's first seed."""
 
 
 class Difference(NamedTuple):
