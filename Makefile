@@ -12,7 +12,7 @@ READY := $(VENV)/installed
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test slow check format docs bench coverage clean
+.PHONY: help install demo test slow check format docs validation bench coverage clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -51,6 +51,9 @@ format: $(READY) ## put every file into its standard form
 
 docs: $(READY) ## write the tables in README.md and docs/ again from the code
 	$(PYTHON) -m docs.generate
+
+validation: $(READY) ## compare with published simulators (an hour; goes on where it was interrupted): docs/validation.md
+	$(PYTHON) -m docs.validation
 
 bench: $(READY) ## print speed tables of the environment and of whole traces
 	$(PYTHON) -m benchmarks.env_speed

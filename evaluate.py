@@ -22,7 +22,6 @@ from typing import Any, Literal, NamedTuple, cast
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from baselines import BASELINES
 from baselines.parameters import PolicyError
 from baselines.policy import AnyPolicy, is_published, make_policy, oracle_use, prepare, uses_seed
 from envs.engine import Engine, EngineError, run_tasks
@@ -40,9 +39,11 @@ from envs.timeline import make_timeline
 from envs.view import ListScheduler, Scheduler
 from traces.command_line import UsageError, parse_arguments, run
 from traces.load import load_trace
+from traces.measured import read_profiles
+from traces.profiles import ProfileError
 from traces.trace import Split, Trace, TraceError
 
-INPUT_ERRORS = (TraceError, SpecError, PolicyError, SimulatorError, EngineError, OSError)
+INPUT_ERRORS = (TraceError, ProfileError, SpecError, PolicyError, SimulatorError, EngineError, OSError)
 PRETRAINED = Path(__file__).resolve().parent / "agents" / "pretrained"
 
 
@@ -50,7 +51,7 @@ PRETRAINED = Path(__file__).resolve().parent / "agents" / "pretrained"
 class Arguments:
     """Compare schedulers on the same jobs and random numbers."""
 
-    policies: tuple[str, ...] = tuple(BASELINES)
+    policies: tuple[str, ...] = ()
     """NAME[?key=value,...] of a baseline, a run folder of train.py, pretrained:NAME, or module:Class of your own."""
     scenario: str = "rigid"
     """Named defaults of --trace, --cluster and --sim.*."""
@@ -78,6 +79,8 @@ class Arguments:
     """Part of the trace, by time."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where learned policies compute."""
+    profiles: Path | None = None
+    """Folder of measured model profiles for elastic jobs, instead of the shipped ones."""
     sim: SimConfig = field(default_factory=SimConfig)
     """Settings of the simulator."""
 
@@ -105,6 +108,7 @@ class Context:
     sim: SimConfig
     windows: tuple[tuple[int, int], ...]  # first job, number of jobs
     device: str
+    profiles: Path | None
 
     def jobs_of(self, window: int) -> Trace:
         start, length = self.windows[window]
@@ -127,7 +131,13 @@ def evaluate_and_print(words: Sequence[str]) -> None:
 
 
 def make_defaults(scenario: Scenario) -> Arguments:
-    return Arguments(scenario=scenario.name, trace=scenario.trace, cluster=scenario.cluster, sim=scenario.sim)
+    return Arguments(
+        policies=scenario.baselines,
+        scenario=scenario.name,
+        trace=scenario.trace,
+        cluster=scenario.cluster,
+        sim=scenario.sim,
+    )
 
 
 def evaluate(arguments: Arguments, words: Sequence[str]) -> Evaluation:
@@ -142,7 +152,10 @@ def evaluate(arguments: Arguments, words: Sequence[str]) -> Evaluation:
 def make_context(arguments: Arguments) -> Context:
     trace = load_trace(arguments.trace, arguments.trace_format)
     windows = choose_windows(arguments, trace)
-    return Context(trace, ClusterSpec.parse(arguments.cluster), arguments.sim, windows, arguments.device)
+    if arguments.profiles is not None:
+        read_profiles(arguments.profiles)  # finds mistakes before hours of work
+    cluster = ClusterSpec.parse(arguments.cluster)
+    return Context(trace, cluster, arguments.sim, windows, arguments.device, arguments.profiles)
 
 
 def choose_windows(arguments: Arguments, trace: Trace) -> tuple[tuple[int, int], ...]:
@@ -241,7 +254,8 @@ def run_one(context: Context, task: Task, on_jobs: Callable[[int, int], None] | 
     with blame(task.policy):
         found = find_policy(task.policy, context.device)
         scheduler = prepare(found, context.trace.jobs, context.windows[task.window][0])
-        options: dict[str, Any] = {"seed": task.seed, "record": True, "progress": on_jobs}
+        profiles = None if context.profiles is None else read_profiles(context.profiles)
+        options: dict[str, Any] = {"seed": task.seed, "record": True, "progress": on_jobs, "profiles": profiles}
         if isinstance(scheduler, LearnedPolicy):
             result = rollout(window, context.cluster, context.sim, scheduler, **options)
         else:
@@ -265,7 +279,7 @@ def describe(arguments: Arguments, words: Sequence[str], context: Context) -> di
     trace = context.trace
     return {
         "command": shlex.join(["python", "evaluate.py", *words]),
-        "arguments": {**asdict(arguments), "out": str(arguments.out)},
+        "arguments": {**asdict(arguments), "out": str(arguments.out), "profiles": _text(arguments.profiles)},
         "sim": asdict(context.sim.resolve()),
         "cluster": {"text": str(context.cluster), "num_gpus": context.cluster.num_gpus},
         "trace": {"name": trace.name, "jobs": len(trace), "provenance": trace.provenance, "notes": trace.notes,
@@ -275,6 +289,10 @@ def describe(arguments: Arguments, words: Sequence[str], context: Context) -> di
         "versions": versions(),
         "git_commit": git_commit(),
     }  # fmt: skip
+
+
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path)
 
 
 if __name__ == "__main__":

@@ -35,9 +35,10 @@ from envs.spec import SCENARIOS, Scenario, SimConfig, SpecError, find_scenario
 from envs.view import ListScheduler
 from traces.command_line import parse_arguments, run
 from traces.load import load_trace
+from traces.profiles import ProfileError
 from traces.trace import TraceError
 
-INPUT_ERRORS = (TraceError, SpecError, SimulatorError, TrainError, CheckpointError, OSError)
+INPUT_ERRORS = (TraceError, ProfileError, SpecError, SimulatorError, TrainError, CheckpointError, OSError)
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,8 @@ class Arguments:
     """Jobs of an episode, which starts on an empty cluster."""
     edit_budget: int = 64
     """Edits of one scheduling pass at most."""
+    profiles: Path | None = None
+    """Folder of measured model profiles for elastic jobs, instead of the shipped ones."""
     objective: str = "jct"
     """What the reward measures: jct, makespan, p99_slowdown or finish_time_fairness."""
     train: Annotated[TrainConfig, tyro.conf.arg(name="")] = field(default_factory=TrainConfig)
@@ -127,6 +130,7 @@ def environment_of(arguments: Arguments) -> EnvSettings:
         sim=arguments.sim,
         num_slots=arguments.num_slots,
         window_jobs=arguments.window_jobs,
+        profiles=arguments.profiles,
         objective=arguments.objective,
         edit_budget=arguments.edit_budget,
     )
@@ -136,12 +140,15 @@ def best_baseline(settings: EnvSettings, config: TrainConfig) -> tuple[str, floa
     """Baseline with the lowest mean jct [s] on the agent's validation windows, and that jct."""
     starts = Validator(settings, config.validation_windows, config.seed).starts
     trace, means = settings.source, {}
-    for name, cls in BASELINES.items():
+    for name in SCENARIOS[settings.scenario].baselines:
         runs = []
         for start in starts.tolist():
-            scheduler = cast(ListScheduler, prepare(cls(), trace.jobs, start))
+            scheduler = cast(ListScheduler, prepare(BASELINES[name](), trace.jobs, start))
             window = trace.window(start, settings.length)
-            runs.append(simulate(window, settings.cluster, scheduler, settings.sim, seed=config.seed).metrics())
+            result = simulate(
+                window, settings.cluster, scheduler, settings.sim, seed=config.seed, profiles=settings.models
+            )
+            runs.append(result.metrics())
         means[name] = float(np.mean([metrics["mean_jct_s"] for metrics in runs]))
     best = min(means, key=means.__getitem__)
     return best, means[best]
@@ -158,6 +165,7 @@ def report(arguments: Arguments, trained: Trained) -> None:
     flags = {"scenario": arguments.scenario, "trace": arguments.trace, "cluster": arguments.cluster}
     words = ["--policies", "fifo", "srtf", "tiresias", str(arguments.out)]
     words += [word for name, value in flags.items() for word in (f"--{name}", value)]
+    words += ["--profiles", str(arguments.profiles)] if arguments.profiles is not None else []
     words += changed_settings(arguments)
     if trained.has_test_windows:
         words += ["--windows", "5", "--window-jobs", str(arguments.window_jobs), "--split", "test"]

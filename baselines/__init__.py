@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from baselines.afs import Afs
+from baselines.elastic_srtf import ElasticSrtf
 from baselines.fifo import Fifo, FifoBackfill
 from baselines.gittins import Gittins
 from baselines.las import Las
+from baselines.optimus import Optimus
+from baselines.pollux import Pollux
 from baselines.qssf import Qssf
 from baselines.random import Random
 from baselines.sjf import Sjf
@@ -24,6 +28,10 @@ BASELINES: dict[str, type] = {
     "tiresias": Tiresias,
     "gittins": Gittins,
     "random": Random,
+    "optimus": Optimus,
+    "afs": Afs,
+    "elastic-srtf": ElasticSrtf,
+    "pollux": Pollux,
 }
 
 __all__ = ["BASELINES"]

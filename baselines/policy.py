@@ -77,7 +77,7 @@ def oracle_use(scheduler: AnyPolicy, config: SimConfig) -> tuple[str, ...]:
 
 def uses_seed(scheduler: AnyPolicy, config: SimConfig) -> bool:
     """Whether runs with different seeds can differ; a scheduler in Python may say so itself (``stochastic``)."""
-    if config.resolve().placement == "random":
+    if config.resolve().placement == "random" or config.node_mtbf_s > 0:
         return True
     noisy = config.durations == "estimate"
     if not isinstance(scheduler, ListScheduler):

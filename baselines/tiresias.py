@@ -8,23 +8,30 @@ Inside a queue jobs run in order of their start, so that a newcomer never preemp
 Departures: thresholds are met at the exact instant. The authors' simulator predicts that instant
 wrongly for jobs of several GPUs and demotes them late. Placement by tensor skew, which their open
 simulator lacks too, is not modelled.
+Elastic jobs run at their requests. Under ``compat pollux`` it is the Tiresias of Pollux's simulator instead: one
+threshold of 16 GPU-hours, and jobs of a queue run in order of their entry into it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 from typing import ClassVar, Literal
 
 from envs.order import MAX_LIMITS, Key, ListOrder
+from envs.spec import SimConfig
+
+DEFAULT_THRESHOLDS = (3250.0, 7200.0)
 
 
 @dataclass(frozen=True)
 class Tiresias:
     """Multi-level feedback queues over attained GPU-time."""
 
-    thresholds: tuple[float, ...] = (3250.0, 7200.0)
+    thresholds: tuple[float, ...] = DEFAULT_THRESHOLDS
     """Attained service at which a job falls to the next queue, ascending [GPU-s]."""
+    within: Literal["start", "entry"] = "start"
+    """Jobs of one queue run in order of their start, or of their entry into the queue."""
     promote: float = 0.0
     """A job returns to the first queue after waiting this multiple of its run time; 0: never."""
 
@@ -39,5 +46,12 @@ class Tiresias:
         if not (isfinite(self.promote) and self.promote >= 0):
             raise ValueError(f"promote must be a finite number >= 0, not {self.promote}")
 
+    def with_config(self, config: SimConfig) -> Tiresias:
+        """As Pollux's simulator has it, if that is what ``config`` follows and thresholds are not given."""
+        if config.compat == "pollux" and self.thresholds == DEFAULT_THRESHOLDS:
+            return replace(self, thresholds=(57600.0,), within="entry")
+        return self
+
     def order(self) -> ListOrder:
-        return ListOrder(Key.LEVEL, preemptive=True, limits=self.thresholds, promote=self.promote)
+        key = Key.LEVEL if self.within == "start" else Key.QUEUE
+        return ListOrder(key, preemptive=True, limits=self.thresholds, promote=self.promote)

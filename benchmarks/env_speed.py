@@ -2,14 +2,16 @@
 
 Masked random play with two shares of commits, since a commit costs an event and an edit does not; the plain figure
 (``env_steps_per_cpu_s.rigid.256``) is the lower of the two. Everything is compiled and played once before the clock
-runs, and actions are replayed (see benchmarks/random_play.py), so only the environment is timed.
+runs, and actions are replayed (see benchmarks/random_play.py), so only the environment is timed. Elastic jobs are
+measured two more ways: where schedulers know only what each job has run in (``elastic-online``), and with log-weights
+as actions, which are counted in passes (``env_passes_per_cpu_s.elastic-weights.64``).
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import gymnasium
@@ -31,7 +33,7 @@ COMMIT_SHARES = (0.1, 0.5)
 COLUMNS = (
     "environment", "rows", "commits asked", "commits", "steps/s", "best", "ns/step", "events/s", "steps", "episodes",
 )  # fmt: skip
-NUM_SLOTS, WINDOW_JOBS, CLUSTER, TRACE = 64, 64, "16x4", "synthetic-philly"
+NUM_SLOTS, WINDOW_JOBS, CLUSTER = 64, 64, "16x4"
 
 
 @dataclass(frozen=True)
@@ -40,11 +42,15 @@ class Arguments:
 
     scenarios: tuple[str, ...] = tuple(SCENARIOS)
     """Scenarios to measure."""
-    batch: tuple[int, ...] = (1, 16, 64, 256, 1024)
+    batch: tuple[int, ...] = (1, 16, 256)
     """Numbers of environments stepped at once."""
-    seconds: float = 0.5
+    online_batch: int = 256
+    """Environments of elastic jobs of which schedulers know only their runs."""
+    weights_batch: int = 64
+    """Environments whose actions are log-weights of elastic jobs."""
+    seconds: float = 0.3
     """CPU seconds of a repeat, about."""
-    repeats: int = 5
+    repeats: int = 3
     """Repeats, of which the median and the best are printed."""
     threads: int = 1
     """Threads that step a batch; their CPU seconds add up."""
@@ -56,8 +62,8 @@ class Arguments:
     """End with one line of JSON."""
 
     def __post_init__(self) -> None:
-        if min(self.repeats, self.threads, self.rollout_steps, *self.batch) < 1:
-            raise UsageError("--repeats, --threads, --rollout-steps and --batch must be at least 1")
+        if min(self.repeats, self.threads, self.rollout_steps, *self.batch, self.online_batch, self.weights_batch) < 1:
+            raise UsageError("--repeats, --threads, --rollout-steps and every --*batch must be at least 1")
         if not self.seconds > 0 or self.learner_envs < 0:
             raise UsageError("--seconds must be above 0 and --learner-envs at least 0")
         for name in self.scenarios:
@@ -70,6 +76,7 @@ class Row:
     """One environment with one share of commits."""
 
     key: str  # of the figures: scenario, size and kind
+    unit: str  # what they count: steps or passes
     what: str
     commit_share: float
     recording: Recording
@@ -103,16 +110,22 @@ def benchmark(arguments: Arguments) -> None:
         print_figures(figures)
 
 
-def measure_scenario(scenario: str, arguments: Arguments) -> list[Row]:
-    """Every kind of environment with both shares of commits."""
-    settings: dict[str, Any] = {
-        "scenario": scenario, "trace": EnvSettings(trace=TRACE).source, "cluster": CLUSTER,
+def scenario_settings(scenario: str) -> dict[str, Any]:
+    """What an environment of the scenario is made from, its trace loaded once."""
+    return {
+        "scenario": scenario, "trace": EnvSettings(scenario).source, "cluster": CLUSTER,
         "num_slots": NUM_SLOTS, "window_jobs": WINDOW_JOBS,
     }  # fmt: skip
+
+
+def measure_scenario(scenario: str, arguments: Arguments) -> list[Row]:
+    """Every kind of environment with both shares of commits."""
+    settings = scenario_settings(scenario)
     rows = []
     for size in arguments.batch:
         rows += measure_batch(f"{scenario}.{size}", size, settings, arguments)
-    return rows + measure_single(f"{scenario}.single", settings, arguments)
+    rows += measure_single(f"{scenario}.single", settings, arguments)
+    return rows + measure_variants(settings, arguments) if scenario == "elastic" else rows
 
 
 def measure_batch(key: str, size: int, settings: dict[str, Any], arguments: Arguments) -> list[Row]:
@@ -127,7 +140,26 @@ def measure_batch(key: str, size: int, settings: dict[str, Any], arguments: Argu
         recording = record(made[""], share, arguments.seconds)
         for suffix, env in made.items():
             timing = repeat(env, replay_vector(env, recording), arguments.repeats)
-            rows.append(Row(key + suffix, "vector, copies" if suffix else "vector", share, recording, timing))
+            what = "vector, copies" if suffix else "vector"
+            rows.append(Row(key + suffix, "steps", what, share, recording, timing))
+    return rows
+
+
+def measure_variants(settings: dict[str, Any], arguments: Arguments) -> list[Row]:
+    """Elastic jobs whose speed is known from their runs only, and passes decided by log-weights."""
+    online = settings | {"sim": replace(SCENARIOS[settings["scenario"]].sim, knowledge="online")}
+    weights = settings | {"action": "weights"}
+    rows = []
+    for name, unit, size, varied, shares in (
+        ("online", "steps", arguments.online_batch, online, COMMIT_SHARES),
+        ("weights", "passes", arguments.weights_batch, weights, (1.0,)),
+    ):
+        env = ClusterVectorEnv(size, copy=False, threads=arguments.threads, **varied)
+        for share in shares:
+            record(env, share, 0.0)  # compiles
+            recording = record(env, share, arguments.seconds)
+            timing = repeat(env, replay_vector(env, recording), arguments.repeats)
+            rows.append(Row(f"elastic-{name}.{size}", unit, f"vector, {name}", share, recording, timing))
     return rows
 
 
@@ -142,7 +174,8 @@ def measure_single(key: str, settings: dict[str, Any], arguments: Arguments) -> 
             recording = record(bare, share, arguments.seconds)
             for name, what, env in (("", "Env", bare), (".make", "gymnasium.make", wrapped)):
                 timing = repeat(env, replay_single(env, recording), arguments.repeats)
-                rows.append(Row(key + name + suffix, what + (", flat" if flat else ""), share, recording, timing))
+                label = what + (", flat" if flat else "")
+                rows.append(Row(key + name + suffix, "steps", label, share, recording, timing))
     return rows
 
 
@@ -157,22 +190,20 @@ def repeat(env: Any, replay: Callable[[], None], repeats: int) -> Timing:
 
 
 def speeds(rows: Sequence[Row]) -> Figures:
-    """Steps per CPU second: of each share of commits, and the lower one as the plain figure."""
+    """Steps or passes per CPU second: of each share of commits, and the lowest as the plain figure."""
     figures: Figures = {}
     for row in rows:
-        name = f"env_steps_per_cpu_s.{row.key}"
+        name = f"env_{row.unit}_per_cpu_s.{row.key}"
+        commits = f"commit{100 * row.commit_share:.0f}"
         figures[name] = min(row.steps_per_s, figures.get(name, np.inf))
-        figures[f"{name}.commit{100 * row.commit_share:.0f}"] = row.steps_per_s
-        figures[f"events_per_cpu_s.{row.key}.commit{100 * row.commit_share:.0f}"] = (
-            row.recording.events / row.timing.median
-        )
+        figures[f"{name}.{commits}"] = row.steps_per_s
+        figures[f"events_per_cpu_s.{row.key}.{commits}"] = row.recording.events / row.timing.median
     return figures
 
 
 def bytes_per_env(scenario: str) -> int:
     """Memory of each row of a batch: records, results, observations and mask; job tables are shared."""
-    batch = Batch(EnvSettings(scenario, TRACE, CLUSTER, num_slots=NUM_SLOTS, window_jobs=WINDOW_JOBS), 1)
-    return sum(value.nbytes for value in batch.snapshot().values())
+    return sum(value.nbytes for value in Batch(EnvSettings(**scenario_settings(scenario)), 1).snapshot().values())
 
 
 def print_rows(scenario: str, rows: Sequence[Row], arguments: Arguments) -> None:
@@ -180,8 +211,8 @@ def print_rows(scenario: str, rows: Sequence[Row], arguments: Arguments) -> None
     shown = table(
         f"Environment steps per CPU second: {scenario}",
         COLUMNS,
-        f"{TRACE}, windows of {WINDOW_JOBS} jobs, {NUM_SLOTS} slots, {CLUSTER}; whole observation and mask; "
-        f"median of {arguments.repeats}; threads: {arguments.threads}; numba {numba.__version__}",
+        f"{SCENARIOS[scenario].trace}, windows of {WINDOW_JOBS} jobs, {NUM_SLOTS} slots, {CLUSTER}; whole observation "
+        f"and mask; median of {arguments.repeats}; threads: {arguments.threads}; numba {numba.__version__}",
     )
     for row in rows:
         took = row.recording
@@ -207,7 +238,7 @@ def measure_learners(scenario: str, arguments: Arguments) -> Figures:
     from benchmarks.learner_speed import measure_learner  # torch takes seconds to import
 
     torch.set_num_threads(1)
-    settings = EnvSettings(scenario, TRACE, CLUSTER, num_slots=NUM_SLOTS, window_jobs=WINDOW_JOBS)
+    settings = EnvSettings(**scenario_settings(scenario))
     size = arguments.learner_envs
     speed = measure_learner(settings, size, arguments.rollout_steps, arguments.repeats)
     rates = {name: speed.decisions / getattr(speed, name).median for name in ("clusters", "nothing")}

@@ -3,7 +3,8 @@
 Environments are deterministic, so actions that were drawn from masks in a first run are valid again after the same
 seeds. What is timed is therefore the environment alone: no draw, no mask is looked at. With probability
 ``commit_share`` an environment commits, else it takes a valid edit, each equally likely; it also commits when no edit
-is valid, so the share of commits is ``commit_share`` wherever there is a choice.
+is valid, so the share of commits is ``commit_share`` wherever there is a choice. Where actions are log-weights, every
+step is a whole pass, and the weights are drawn from a standard normal distribution.
 """
 
 from __future__ import annotations
@@ -25,20 +26,20 @@ SEED = 0
 
 @dataclass(frozen=True)
 class Recording:
-    """Actions (T, B) int64 of T steps, and what they led to."""
+    """Actions of T steps, (T, B) int64 edits or (T, B, J) log-weights, and what they led to."""
 
-    actions: npt.NDArray[np.int64]
+    actions: npt.NDArray[Any]
     events: int
     episodes: int
 
     @property
     def num_steps(self) -> int:
-        return self.actions.size
+        return int(self.actions.shape[0] * self.actions.shape[1])
 
     @property
     def commits(self) -> float:
         """Share of the actions that were commits, forced ones included."""
-        return float((self.actions == COMMIT).mean())
+        return float((self.actions == COMMIT).mean()) if self.actions.ndim == 2 else 1.0
 
 
 class Player:
@@ -50,7 +51,13 @@ class Player:
         self.mask = env.batch.mask
         env.reset(seed=SEED)
 
-    def step(self, actions: npt.NDArray[np.int64]) -> int:
+    def draw(self, commit_share: float, rng: np.random.Generator) -> npt.NDArray[Any]:
+        """Actions for all rows."""
+        if self.env.settings.action == "weights":
+            return rng.standard_normal((len(self.mask), self.env.settings.num_slots))
+        return draw(self.mask, commit_share, rng)
+
+    def step(self, actions: npt.NDArray[Any]) -> int:
         """Step all rows; how many episodes ended."""
         env = self.env
         _, _, terminated, truncated, _ = (
@@ -78,11 +85,11 @@ def draw(mask: npt.NDArray[np.bool_], commit_share: float, rng: np.random.Genera
 def record(env: ClusterEnv | ClusterVectorEnv, commit_share: float, seconds: float) -> Recording:
     """Play for about ``seconds`` CPU seconds of stepping; 0: one step, which compiles."""
     player, rng = Player(env), np.random.default_rng(SEED)
-    actions: list[npt.NDArray[np.int64]] = []
+    actions: list[npt.NDArray[Any]] = []
     events, episodes, spent = 0, 0, 0.0
     before = player.states["num_events"].copy()
     while spent < seconds or not actions:
-        actions.append(draw(player.mask, commit_share, rng))
+        actions.append(player.draw(commit_share, rng))
         began = time.process_time()
         ended = player.step(actions[-1])
         spent += time.process_time() - began

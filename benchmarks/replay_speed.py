@@ -1,8 +1,10 @@
 """Speed of whole simulations: ``python -m benchmarks.replay_speed [--json] [--trace PATH]``.
 
-First a whole trace under ordering schedulers on Philly's cluster and on a crowded one, then many windows of it at once.
-Building the table of jobs is part of every figure but those that say otherwise. Figures are named ``philly`` whether
-the trace is the real one, given with --trace, or the synthetic one of equal size; the tables say which.
+A trace of rigid jobs is run whole under ordering schedulers on Philly's cluster and on a crowded one, and then in many
+windows at once. A trace of elastic jobs is run whole under schedulers of those (benchmarks/elastic_replay.py).
+Building the table of jobs is part of every figure but those that say otherwise. Figures are named ``philly`` and
+``pollux`` whether the trace is the real one, given with --trace, or the synthetic one of equal size; the tables say
+which.
 """
 
 from __future__ import annotations
@@ -11,19 +13,22 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
 from baselines import BASELINES
 from baselines.policy import prepare
+from benchmarks.elastic_replay import measure_fits, replay_elastic
 from benchmarks.measure import Figures, console, measure, peak_memory_mb, print_figures, table
 from envs.simulate import SimulatorError, simulate, simulate_windows
 from envs.spec import SCENARIOS, ClusterSpec, SpecError
 from envs.view import ListScheduler
-from envs.workload import job_table
+from envs.workload import make_workload
 from traces.command_line import UsageError, parse_arguments, run
 from traces.load import load_trace
+from traces.measured import read_profiles
+from traces.profiles import ProfileError
 from traces.trace import Trace, TraceError
 
 SIM = SCENARIOS["rigid"].sim
@@ -33,16 +38,22 @@ SIM = SCENARIOS["rigid"].sim
 class Arguments:
     """Print jobs per CPU second, by scheduler and trace."""
 
-    trace: str = "synthetic-philly?jobs=82247"
-    """A trace file or a built-in workload."""
+    trace: tuple[str, ...] = ("synthetic-philly?jobs=82247", "synthetic-pollux")
+    """Trace files or built-in workloads."""
     schedulers: tuple[str, ...] = ("fifo", "fifo-backfill", "srtf", "tiresias")
-    """Baselines that are run wholly compiled."""
+    """Baselines for rigid jobs, which are run wholly compiled."""
+    elastic_schedulers: tuple[str, ...] = ("tiresias", "optimus", "afs", "elastic-srtf", "pollux")
+    """Baselines for elastic jobs."""
     clusters: tuple[str, ...] = ("321x2+231x8", "58x8")
     """Clusters for the whole trace: by default Philly's own, and one that has long queues."""
     window_cluster: str = "16x4"
     """Cluster for the windows."""
     window_jobs: int = 256
     """Jobs in each window."""
+    elastic_cluster: str = "16x4"
+    """Cluster for elastic jobs."""
+    profiles: str | None = None
+    """A folder of measured model profiles for elastic jobs; by default the shipped ones."""
     repeats: int = 5
     """Repeats, of which the median and the best are printed."""
     json: bool = False
@@ -51,7 +62,7 @@ class Arguments:
     def __post_init__(self) -> None:
         if self.repeats < 1 or self.window_jobs < 1:
             raise UsageError("--repeats and --window-jobs must be at least 1")
-        for name in self.schedulers:
+        for name in (*self.schedulers, *self.elastic_schedulers):
             if name not in BASELINES:
                 raise UsageError(f"unknown scheduler {name!r}; known are {', '.join(BASELINES)}")
 
@@ -59,21 +70,37 @@ class Arguments:
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code 0, 2 for arguments that cannot be used, 130 for Ctrl-C."""
     prog = "python -m benchmarks.replay_speed"
-    return run(
-        prog, lambda: benchmark(parse_arguments(Arguments, prog, argv, __doc__)), SpecError, SimulatorError, TraceError
-    )
+    errors = (SpecError, SimulatorError, TraceError, ProfileError)
+    return run(prog, lambda: benchmark(parse_arguments(Arguments, prog, argv, __doc__)), *errors)
 
 
 def benchmark(arguments: Arguments) -> None:
     """Measure and print everything."""
-    trace = load_trace(arguments.trace)
-    clusters = [ClusterSpec.parse(text) for text in arguments.clusters]
-    schedulers = [cast(ListScheduler, prepare(BASELINES[name](), trace.jobs)) for name in arguments.schedulers]
-    figures = replay(trace, clusters, schedulers, arguments.repeats)
-    figures |= replay_windows(trace, schedulers, arguments)
+    figures: Figures = {}
+    for source in arguments.trace:
+        trace = load_trace(source)
+        elastic = bool(trace.jobs["duration_s"].isna().any())
+        figures |= elastic_figures(trace, arguments) if elastic else rigid_figures(trace, arguments)
     figures["peak_memory_mb"] = peak_memory_mb()
     if arguments.json:
         print_figures(figures)
+
+
+def rigid_figures(trace: Trace, arguments: Arguments) -> Figures:
+    """A trace of rigid jobs, whole and in windows."""
+    clusters = [ClusterSpec.parse(text) for text in arguments.clusters]
+    schedulers = [cast(ListScheduler, prepare(BASELINES[name](), trace.jobs)) for name in arguments.schedulers]
+    figures = replay(trace, clusters, schedulers, arguments.repeats)
+    return figures | replay_windows(trace, schedulers, arguments)
+
+
+def elastic_figures(trace: Trace, arguments: Arguments) -> Figures:
+    """A trace of elastic jobs, and the fit of their speeds."""
+    cluster = ClusterSpec.parse(arguments.elastic_cluster)
+    profiles = None if arguments.profiles is None else read_profiles(arguments.profiles)
+    schedulers: list[Any] = [prepare(BASELINES[name](), trace.jobs) for name in arguments.elastic_schedulers]
+    figures = replay_elastic(trace, cluster, schedulers, profiles, arguments.repeats)
+    return figures | measure_fits(arguments.repeats)
 
 
 def replay(trace: Trace, clusters: Sequence[ClusterSpec], schedulers: Sequence[ListScheduler], repeats: int) -> Figures:
@@ -125,7 +152,7 @@ def replay_windows(trace: Trace, schedulers: Sequence[ListScheduler], arguments:
         ("scheduler", "CPU s", "jobs/s", "best", "jobs/s without the table"),
         f"median of {arguments.repeats}",
     )
-    building = measure(partial(job_table, trace, cluster, SIM, 0), arguments.repeats)
+    building = measure(partial(make_workload, trace, cluster, SIM, 0), arguments.repeats)
     figures: Figures = {}
     for scheduler in schedulers:
         once = partial(simulate_windows, trace, cluster, scheduler.order(), SIM, starts, length)

@@ -25,12 +25,14 @@ from agents.config import A2CConfig, PPOConfig, TrainConfig
 from agents.network import NetworkConfig
 from baselines import BASELINES
 from baselines.policy import oracle_use, prepare
+from docs import profiles_tables
 from envs.actions import EDITS
 from envs.metrics import JOB_COLUMNS, METRICS
 from envs.objectives import OBJECTIVES
 from envs.observe import FEATURES
 from envs.order import ListOrder
 from envs.spec import SCENARIOS, SimConfig
+from envs.view import ListScheduler
 from traces.generators import GENERATORS
 from traces.readers import READERS
 from traces.synthetic_philly import synthesise
@@ -113,11 +115,10 @@ def scenarios() -> str:
     return table(("scenario", "question", "trace", "cluster"), rows)
 
 
-def list_order(cls: type[Any]) -> ListOrder:
-    """The ordering rule of a baseline, given the history of a small trace if it needs one."""
+def list_order(cls: type[Any]) -> ListOrder | None:
+    """The ordering rule of a baseline, given the history of a small trace if it needs one; None: it has none."""
     scheduler: Any = prepare(cls(), synthesise("synthetic-philly", jobs=64).jobs)
-    order: ListOrder = scheduler.order()
-    return order
+    return scheduler.order() if isinstance(scheduler, ListScheduler) else None
 
 
 def reads(cls: type[Any]) -> str:
@@ -131,9 +132,11 @@ def baselines() -> str:
 
 def scheduler_row(name: str, cls: type[Any]) -> tuple[object, ...]:
     order = list_order(cls)
-    preemptive = "yes" if order.preemptive else "no"
-    overtakes = "yes" if order.preemptive or order.backfill else "no"
-    return code(name), summary(inspect.getmodule(cls)), order.key.name, preemptive, overtakes, reads(cls), cls.batch
+    rule = ("–", "yes", "yes")
+    if order is not None:
+        overtakes = "yes" if order.preemptive or order.backfill else "no"
+        rule = (order.key.name, "yes" if order.preemptive else "no", overtakes)
+    return code(name), summary(inspect.getmodule(cls)), *rule, reads(cls), cls.batch
 
 
 def schedulers() -> str:
@@ -197,6 +200,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "observation": observation,
     "edits": edits,
     "objectives": objectives,
+    "profile-models": profiles_tables.models,
+    "profile-errors": profiles_tables.errors,
     "metrics": metrics,
     "job-columns": job_columns,
     "train-flags": partial(flags, "", train.Arguments, TrainConfig),

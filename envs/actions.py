@@ -2,26 +2,18 @@
 
 Action 0 commits. Action ``1 + j * K + e`` applies edit ``e`` of EDITS to slot ``j``. Edits change who
 holds which device at once, but only the net change at the commit costs anything. A rigid job has
-two rungs, nothing and its request.
+two rungs, nothing and its request; an elastic one those of LADDER up to its most GPUs.
 """
 
 from __future__ import annotations
 
 from enum import IntEnum
 
+from envs.devices import WHOLE, release, take_targets
 from envs.jit import jit, jit_inline
 from envs.layout import CONSOLIDATED
 from envs.observe import NOT_NEGATIVE
-from envs.placement import (
-    WHOLE,
-    find_placement,
-    find_share,
-    pack_on,
-    place,
-    release,
-    round_robin_on,
-    take_targets,
-)
+from envs.placement import allowed, find_placement, find_share, gather_on, pack_on, place, place_count, round_robin_on
 
 
 class Edit(IntEnum):
@@ -49,6 +41,7 @@ EDITS: tuple[tuple[str, str], ...] = (
 )
 NUM_EDITS = len(EDITS)
 COMMIT = 0
+LADDER = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # GPUs of an elastic job
 
 
 def num_actions(num_slots: int) -> int:
@@ -74,9 +67,64 @@ def free_without(s, j):
 
 
 @jit
+def rung_above(gpus):
+    """The next rung of LADDER above ``gpus``; 0: none."""
+    for rung in LADDER:
+        if rung > gpus:
+            return rung
+    return 0
+
+
+@jit
+def rung_below(gpus):
+    """The rung of LADDER below ``gpus``."""
+    below = 0
+    for rung in LADDER:
+        if rung < gpus:
+            below = rung
+    return below
+
+
+@jit
+def can_grow(s, j):
+    """Whether elastic slot ``j`` may climb a rung: a type has enough free devices, its own counted."""
+    rung = rung_above(s.gpus[j])
+    if rung == 0 or rung > s.max_gpus[j]:
+        return False
+    own = own_type(s, j) if s.gpus[j] > 0 else -1
+    for t in range(s.num_types):  # noqa: SIM110 - compiled loop
+        if allowed(s, j, t) and s.type_free[t] + (s.gpus[j] if t == own else 0) >= rung:
+            return True
+    return False
+
+
+@jit
+def valid_elastic(s, j):
+    """Valid edits of elastic slot ``j`` as bits."""
+    bits = can_grow(s, j) << Edit.MORE
+    if s.gpus[j] > 0:
+        keeps = s.pinned[j] == 0 or s.held_gpus[j] == 0 or rung_below(s.gpus[j]) > 0
+        bits |= keeps << Edit.LESS
+        if s.gpus[j] > 1:
+            bits |= placements(s, j)
+    return bits
+
+
+@jit
+def set_rung(s, j, rung, log):
+    """Give elastic slot ``j`` another number of GPUs."""
+    if s.gpus[j] > 0:
+        release(s, j, log)
+    if rung > 0:
+        place_count(s, j, rung, s.placement_rule)
+
+
+@jit
 def find_packed(s, j):
     """Fewest-nodes placement of running slot ``j`` on its own type, its devices counted as free."""
     free_without(s, j)
+    if s.klass[j] >= 0:
+        return gather_on(s, s.gpus[j], own_type(s, j), s.scratch_free)
     return pack_on(s, s.gpus[j], own_type(s, j), s.scratch_free)
 
 
@@ -133,6 +181,8 @@ def valid_edits(s, j, most_free, largest):
     ``largest``: what the largest node has, ``most_free``: what the emptiest one has free, which decides for a job
     that needs one node of any type; ``largest`` 0: no such job.
     """
+    if s.klass[j] >= 0:
+        return valid_elastic(s, j)
     if s.gpus[j] > 0:
         bits = (s.pinned[j] == 0 or s.held_gpus[j] == 0) << Edit.LESS
         if s.gpus[j] > 1:
@@ -177,15 +227,19 @@ def apply_edit(s, action, log):
     """Apply a valid edit; the slot it changed."""
     j = (action - 1) // NUM_EDITS
     edit = (action - 1) % NUM_EDITS
-    if edit == Edit.MORE:
+    if s.klass[j] >= 0 and edit == Edit.MORE:
+        set_rung(s, j, rung_above(s.gpus[j]), log)
+    elif s.klass[j] >= 0 and edit == Edit.LESS:
+        set_rung(s, j, rung_below(s.gpus[j]), log)
+    elif edit == Edit.MORE:
         place(s, j, s.placement_rule)
     elif edit == Edit.LESS:
         release(s, j, log)
     else:
-        t = own_type(s, j)
+        t, held = own_type(s, j), s.gpus[j]
         count = find_packed(s, j) if edit == Edit.PLACE_PACKED else 0
         release(s, j, log)
         if edit == Edit.PLACE_SPREAD:
-            count = round_robin_on(s, s.request[j], t)
+            count = round_robin_on(s, held, t)
         take_targets(s, j, count)
     return j

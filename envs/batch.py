@@ -14,6 +14,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from envs.actions import COMMIT, num_actions
+from envs.allocator import allocate, make_scratch
+from envs.commit import commit
 from envs.episode import (
     HALTED,
     INVALID_ACTION,
@@ -32,9 +34,10 @@ from envs.jit import jit, prange
 from envs.layout import LOG_DTYPE, LOG_FULL, OK, RECORD_STATUS, make_state, record_dtype
 from envs.objectives import terminal_reward
 from envs.order import Key, ListOrder, set_order
-from envs.settings import EnvSettings
+from envs.settings import MAX_LOG_WEIGHT, EnvSettings
 from envs.simulate import SimulatorError, job_frame
 from envs.spec import SpecError
+from envs.tables import plain
 from envs.workload import empty_results
 
 SAME_STEP, NEXT_STEP, MANUAL = 0, 1, 2  # when a finished row begins its next episode
@@ -44,64 +47,96 @@ Bools = npt.NDArray[np.bool_]
 
 
 @jit
-def begin_row(b, states, jobs, results, log, settings, windows):
+def begin_row(b, states, w, results, log, settings, windows):
     """Begin row ``b``'s next episode on a window drawn from its seed."""
     s = states[b]
-    return begin_episode(s, jobs, results[b, s.episode % 2], log, draw_window(s, windows), settings)
+    return begin_episode(s, w, results[b, s.episode % 2], log, draw_window(s, windows), settings)
 
 
 @jit
-def step_row(b, states, jobs, results, log, settings, windows, actions, obs, mask, final_obs, reward, outcome):
+def step_row(b, states, w, results, log, settings, windows, actions, obs, mask, final_obs, reward, outcome):
     """Step row ``b``: action, reward, autoreset, observation, mask. Returns the outcome."""
     s = states[b]
     reward[b] = 0.0
     if s.needs_reset:
-        code = begin_row(b, states, jobs, results, log, settings, windows)
-        observe(s, obs[b], mask[b], settings.width, -1)
-        return HALTED if code == HALTED else RUNNING_ON
+        return reset_row(b, states, w, results, log, settings, windows, obs, mask)
     half = (s.episode - 1) % 2
-    code, slot = step_episode(s, jobs, results[b, half], log, mask[b], actions[b])
+    code, slot = step_episode(s, w, results[b, half], log, mask[b], actions[b])
     if code == INVALID_ACTION:
         if not settings.commit_invalid:
             return code
-        code, slot = step_episode(s, jobs, results[b, half], log, mask[b], COMMIT)
+        code, slot = step_episode(s, w, results[b, half], log, mask[b], COMMIT)
+    return finish_row(b, states, w, results, log, settings, windows, code, slot, obs, mask, final_obs, reward)
+
+
+@jit
+def reset_row(b, states, w, results, log, settings, windows, obs, mask):
+    """Begin the next episode of row ``b``, whose last one is over."""
+    code = begin_row(b, states, w, results, log, settings, windows)
+    observe(states[b], w, obs[b], mask[b], settings.width, -1)
+    return HALTED if code == HALTED else RUNNING_ON
+
+
+@jit
+def finish_row(b, states, w, results, log, settings, windows, code, slot, obs, mask, final_obs, reward):
+    """Reward, autoreset and observation of row ``b`` after a step that led to ``code`` and edited ``slot``, or -1."""
+    s = states[b]
     if slot < 0:
         reward[b] = take_reward(s)
     if code in (TERMINATED, TRUNCATED):
         if settings.autoreset == SAME_STEP:
-            observe(s, final_obs[b], mask[b], settings.width, -1)
-            if begin_row(b, states, jobs, results, log, settings, windows) == HALTED:
+            observe(s, w, final_obs[b], mask[b], settings.width, -1)
+            if begin_row(b, states, w, results, log, settings, windows) == HALTED:
                 code = HALTED
         else:
             s.needs_reset = settings.autoreset == NEXT_STEP
-    observe(s, obs[b], mask[b], settings.width, slot)
+    observe(s, w, obs[b], mask[b], settings.width, slot)
     return code
 
 
 @jit
-def step_serial(states, jobs, results, log, settings, windows, actions, obs, mask, final_obs, reward, outcome):
+def step_weights(states, w, results, log, settings, windows, weights, scratch, obs, mask, final_obs, reward, outcome):
+    """Step every row by log-weights (B, J) of its jobs; the largest outcome."""
+    worst = 0
+    for b in range(states.shape[0]):
+        s = states[b]
+        reward[b] = 0.0
+        if s.needs_reset:
+            code = reset_row(b, states, w, results, log, settings[0], windows, obs, mask)
+        else:
+            allocate(s, w, weights[b], scratch[0], log)
+            commit(s, w)
+            code = run_to_pass(s, w, results[b, (s.episode - 1) % 2], log)
+            code = finish_row(b, states, w, results, log, settings[0], windows, code, -1, obs, mask, final_obs, reward)
+        outcome[b] = code
+        worst = max(worst, code)
+    return worst
+
+
+@jit
+def step_serial(states, w, results, log, settings, windows, actions, obs, mask, final_obs, reward, outcome):
     """Step every row, one after another; the largest outcome."""
     worst = 0
     for b in range(states.shape[0]):
         outcome[b] = step_row(
-            b, states, jobs, results, log, settings[0], windows, actions, obs, mask, final_obs, reward, outcome
+            b, states, w, results, log, settings[0], windows, actions, obs, mask, final_obs, reward, outcome
         )
         worst = max(worst, outcome[b])
     return worst
 
 
 @numba.njit(cache=True, error_model="numpy", fastmath=False, parallel=True)
-def step_parallel(states, jobs, results, log, settings, windows, actions, obs, mask, final_obs, reward, outcome):
+def step_parallel(states, w, results, log, settings, windows, actions, obs, mask, final_obs, reward, outcome):
     """Step every row on all threads; the largest outcome."""
     for b in prange(states.shape[0]):
         outcome[b] = step_row(
-            b, states, jobs, results, log, settings[0], windows, actions, obs, mask, final_obs, reward, outcome
+            b, states, w, results, log, settings[0], windows, actions, obs, mask, final_obs, reward, outcome
         )
     return outcome.max()
 
 
 @jit
-def reset_rows(states, jobs, results, log, settings, windows, chosen, starts, obs, mask):
+def reset_rows(states, w, results, log, settings, windows, chosen, starts, obs, mask):
     """Begin a new episode in the chosen rows, on window ``starts[b]`` or, if that is -1, on a drawn one."""
     worst = 0
     for b in range(states.shape[0]):
@@ -109,18 +144,18 @@ def reset_rows(states, jobs, results, log, settings, windows, chosen, starts, ob
             continue
         s = states[b]
         start = starts[b] if starts[b] >= 0 else draw_window(s, windows)
-        code = begin_episode(s, jobs, results[b, s.episode % 2], log, start, settings[0])
+        code = begin_episode(s, w, results[b, s.episode % 2], log, start, settings[0])
         worst = max(worst, code)
-        observe(s, obs[b], mask[b], settings[0].width, -1)
+        observe(s, w, obs[b], mask[b], settings[0].width, -1)
     return worst
 
 
 @jit
-def resume_row(states, jobs, results, log, settings, obs, mask):
+def resume_row(states, w, results, log, settings, obs, mask):
     """Go on in a batch of one that stopped to have its log emptied; outcome and reward."""
     s = states[0]
-    code = run_to_pass(s, jobs, results[0, (s.episode - 1) % 2], log)
-    observe(s, obs[0], mask[0], settings[0].width, -1)
+    code = run_to_pass(s, w, results[0, (s.episode - 1) % 2], log)
+    observe(s, w, obs[0], mask[0], settings[0].width, -1)
     return code, take_reward(s)
 
 
@@ -158,11 +193,14 @@ class Batch:
         if record and num_envs != 1:
             raise ValueError("only a batch of one can record GPU intervals")
         self.settings, self.num_envs, self.layout, self.autoreset = settings, num_envs, settings.layout, autoreset
-        self.jobs, self.windows = settings.jobs, settings.windows
+        self.jobs, self.windows = settings.workload.jobs, settings.windows
         self.states = make_state(num_envs, settings.num_slots, settings.cluster, settings.sim)
         set_order(self.states, ListOrder(Key.ARRIVAL))
         self.states["skip_idle"] = 1
         self.states["backlog_allowed"] = 1
+        self.states["tuned"] = settings.workload.tuned
+        self.states["epochs_count"] = 1
+        self.states["has_elastic"] = bool((self.jobs["klass"] >= 0).any())
         self.states["has_shares"] = bool((self.jobs["share_milli"] < 1000).any())
         self.states["edit_budget"] = settings.edit_budget
         self.states["objective"] = settings.objective_code
@@ -188,13 +226,14 @@ class Batch:
         self.truncated = np.zeros(num_envs, np.bool_)
         self.some_ended = False
         self._step: Any = step_serial
+        slots, gpus = settings.num_slots, settings.cluster.num_gpus
+        self._scratch = make_scratch(1, slots, gpus) if settings.action == "weights" else None
         # Plain arrays: numba looks up the type of an np.recarray in Python, 1-2 us each.
-        records = (self.states, self.jobs, self.results, self.log, self._record)
-        self._args: tuple[Any, ...] = (*(record.view(np.ndarray) for record in records), self.windows)
+        states, *others = (x.view(np.ndarray) for x in (self.states, self.results, self.log, self._record))
+        self._args: tuple[Any, ...] = (states, plain(settings.workload.tables), *others, self.windows)
         # Fields of plain arrays too: those of an np.recarray cost 1-2 us each, which adds up over episodes.
-        states = self._args[0]
         self._episode, self._window, self._last_window = (states[f] for f in ("episode", "window", "last_window"))
-        self.arrival = self._args[1]["arrival"]
+        self.arrival = self._args[1].jobs["arrival"]
         self._outputs = (self.obs, self.mask, self.final_obs, self.reward, self.outcome)
 
     def set_threads(self, threads: int) -> None:
@@ -229,9 +268,16 @@ class Batch:
         self.truncated[rows] = False
         self.logged.clear()
 
-    def step(self, actions: npt.NDArray[np.int64]) -> None:
-        """Take one action in every row; raises SimulatorError on an invalid one unless it commits."""
-        worst = self._step(*self._args, actions, *self._outputs)
+    def step(self, actions: npt.NDArray[Any]) -> None:
+        """Take one action in every row: edits (B,) int64, or log-weights (B, J) float64.
+
+        Raises SimulatorError on an invalid edit unless it commits.
+        """
+        if self._scratch is None:
+            worst = self._step(*self._args, actions, *self._outputs)
+        else:
+            weights = np.ascontiguousarray(np.clip(actions, -MAX_LOG_WEIGHT, MAX_LOG_WEIGHT), np.float64)
+            worst = step_weights(*self._args, weights, self._scratch, *self._outputs)  # type: ignore[call-arg]
         if worst == RUNNING_ON and not self.some_ended:
             return
         np.equal(self.outcome, TERMINATED, out=self.terminated)
@@ -287,7 +333,8 @@ class Batch:
     def episode_jobs(self, b: int) -> pd.DataFrame:
         """Job table, as RunResult.jobs, of row ``b``'s episode that has just finished."""
         start, results = self.episode_results(b)
-        return job_frame(self.settings.source.window(start, self.settings.length), results)
+        source = self.settings.source.window(start, self.settings.length)
+        return job_frame(source, results, self.jobs[start : start + len(source)])
 
     def snapshot(self) -> dict[str, npt.NDArray[Any]]:
         """Everything that changes from step to step, as copies."""

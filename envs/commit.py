@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import math
 
+from envs.clock import is_multiple
 from envs.jit import jit
-from envs.layout import RUNNING, WAITING
+from envs.layout import CONSTANT, HELIOS, RESTART, RUNNING, WAITING
+from envs.online import choose_batch
 from envs.order import precedes, set_key
+from envs.rates import find_shape, set_rate
 
 # What commit() notes in s.touched about a touched slot.
 UNCHANGED, MIGRATED, STARTED, STOPPED = 1, 2, 3, 4
@@ -49,7 +52,7 @@ def settle_hold(s, j):
     """Close the accounts of slot ``j``'s present hold at ``s.now``: service and pause."""
     held = s.held_gpus[j] * s.share[j] / 1000.0
     s.service[j] += held * (s.now - s.held_since[j])
-    paused = min(s.now, s.anchor[j]) - s.held_since[j]
+    paused = min(s.now, s.pause_end[j]) - s.held_since[j]
     if paused > 0:
         s.paused_gpu_s[j] += held * paused
     s.held_since[j] = s.now
@@ -59,43 +62,107 @@ def settle_hold(s, j):
 def settle_progress(s, j):
     """Fold the progress made since the anchor into ``done``."""
     if s.now > s.anchor[j]:
-        s.done[j] = s.done[j] + (s.now - s.anchor[j])
+        s.done[j] = s.done[j] + s.rate[j] * (s.now - s.anchor[j])
 
 
 @jit
-def start_hold(s, j, pause):
-    """Begin to progress after ``pause`` on the devices just taken."""
-    s.anchor[j] = s.now + pause
-    s.finish[j] = s.anchor[j] + (s.work[j] - s.done[j])
+def set_finish(s, j):
+    """Set when slot ``j``'s present stretch ends if nothing changes."""
+    finish = s.anchor[j] + (s.target[j] - s.done[j]) / s.rate[j]
+    if s.pollux and s.klass[j] >= 0:
+        # Pollux's simulator ends epochs at whole seconds, but first moves by whole intervals: what ends just after a
+        # pass is still there in it. Half to even, as Python's round().
+        whole = float(round(finish))
+        late = whole < finish and s.interval > 0 and is_multiple(whole, s.interval)
+        finish = max(whole + 1e-6 if late else whole, s.anchor[j])
+    s.finish[j] = finish
+
+
+@jit
+def pause_of(s, w, j, before):
+    """Pause that slot ``j``, which held ``before`` GPUs, makes for what it holds now [s]."""
+    if s.klass[j] < 0:
+        return 0.0 if s.rescale_cost == HELIOS or s.num_starts[j] == 0 else s.rescale_pause
+    if s.rescale_cost == CONSTANT or s.rescale_cost == HELIOS:
+        return s.rescale_pause
+    row, now = w.classes[s.klass[j]], s.gpus[j]
+    if s.rescale_cost == RESTART or before == 0 or before == now:
+        return row.first_delay
+    if now < before:
+        return row.next_delay
+    return row.next_delay + (row.first_delay - row.next_delay) * (now - before) / now
+
+
+@jit
+def start_hold(s, w, j, before):
+    """Begin to progress, after a pause, on the devices just taken; ``before``: GPUs held until now."""
+    s.anchor[j] = s.pause_end[j] = s.now + pause_of(s, w, j, before)
+    if s.klass[j] >= 0:
+        s.shape[j] = find_shape(s, w, j)
+        if s.online and s.tuned:
+            choose_batch(s, w, j)
+        set_rate(s, w, j)
+        s.saved[j], s.saved_at[j] = s.done[j], s.anchor[j]
+        s.demand[j] = s.gpus[j]
+    set_finish(s, j)
     s.held_since[j] = s.now
     s.num_starts[j] += 1
 
 
 @jit
-def start(s, j):
+def start(s, w, j):
     """Book the start or resumption of waiting slot ``j``."""
     s.queueing_delay[j] += s.now - s.waiting_since[j]
     if s.level[j] > 0:
         s.level_wait[j] += s.now - s.waiting_since[j]
-    first = s.num_starts[j] == 0
-    if first:
+    if s.num_starts[j] == 0:
         s.first_start[j] = s.now
     if not s.level_started[j]:
         s.level_started[j] = 1
         s.start_time[j] = s.now
     s.phase[j] = RUNNING
-    start_hold(s, j, 0.0 if first else s.rescale_pause)
+    start_hold(s, w, j, 0)
     s.level_since[j] = s.now
     set_level_time(s, j)
 
 
 @jit
-def migrate(s, j):
+def migrate(s, w, j):
     """Book a change of nodes or count of running slot ``j``."""
+    before = s.held_gpus[j]
     settle_hold(s, j)
     settle_progress(s, j)
     s.num_rescales[j] += 1
-    start_hold(s, j, s.rescale_pause)
+    if s.gpus[j] != before:
+        s.level_service[j] += s.demand[j] * (s.now - s.level_since[j])
+        s.level_since[j] = s.now
+    start_hold(s, w, j, before)
+    if s.gpus[j] != before:
+        set_level_time(s, j)
+
+
+@jit
+def book_saves(s, j):
+    """Elastic slot ``j``: note the last checkpoint it has made by ``s.now``."""
+    if s.checkpoint > 0 and s.now > s.saved_at[j]:
+        count = math.floor((s.now - s.saved_at[j]) / s.checkpoint)
+        if count > 0:
+            s.saved_at[j] += count * s.checkpoint
+            s.saved[j] = s.done[j] + s.rate[j] * (s.saved_at[j] - s.anchor[j])
+
+
+@jit
+def lose_unsaved(s, j):
+    """Put slot ``j`` back to its last checkpoint, if it makes any."""
+    if s.klass[j] < 0:
+        settle_progress(s, j)
+        if s.checkpoint > 0:
+            s.done[j] = math.floor(s.done[j] / s.checkpoint) * s.checkpoint
+    elif s.checkpoint > 0:
+        book_saves(s, j)
+        s.done[j] = s.saved[j]
+    else:
+        settle_progress(s, j)
 
 
 @jit
@@ -103,17 +170,27 @@ def preempt(s, j):
     """Book the loss of all devices of running slot ``j``."""
     settle_hold(s, j)
     s.level_service[j] += s.demand[j] * (s.now - s.level_since[j])
-    settle_progress(s, j)
-    if s.checkpoint > 0:
-        s.done[j] = math.floor(s.done[j] / s.checkpoint) * s.checkpoint
-    if s.helios:  # checkpoint overhead by size: tiresias_gavel_helios.md 2.1
+    lose_unsaved(s, j)
+    if s.rescale_cost == HELIOS and s.klass[j] < 0:  # checkpoint overhead by size: tiresias_gavel_helios.md 2.1
         extra = 7.0 if s.request[j] == 1 else (30.0 if s.request[j] <= 8 else 60.0)
         s.work[j] += extra
+        s.target[j] = s.work[j]
         s.extra_work[j] += extra
     s.num_preemptions[j] += 1
-    s.finish[j] = s.anchor[j] = s.level_time[j] = math.inf
+    s.demand[j] = s.request[j] * s.share[j] / 1000.0
+    s.finish[j] = s.anchor[j] = s.pause_end[j] = s.level_time[j] = math.inf
     s.waiting_since[j] = s.now
     s.phase[j] = WAITING
+
+
+@jit
+def change_rate(s, w, j):
+    """Go on at another rate from ``s.now`` on, without a pause: running elastic slot ``j``."""
+    book_saves(s, j)
+    settle_progress(s, j)
+    s.anchor[j] = max(s.anchor[j], s.now)
+    set_rate(s, w, j)
+    set_finish(s, j)
 
 
 @jit
@@ -138,7 +215,7 @@ def soonest_finish(s):
 
 
 @jit
-def book(s, j):
+def book(s, w, j):
     """Book the net change of touched slot ``j``; what was done."""
     change = UNCHANGED
     if s.phase[j] == RUNNING:
@@ -146,22 +223,22 @@ def book(s, j):
             preempt(s, j)
             change = STOPPED
         elif s.gpus[j] != s.held_gpus[j] or s.node_hash[j] != s.held_hash[j]:
-            migrate(s, j)
+            migrate(s, w, j)
             change = MIGRATED
     elif s.gpus[j] > 0:
-        start(s, j)
+        start(s, w, j)
         change = STARTED
     s.held_gpus[j], s.held_hash[j] = s.gpus[j], s.node_hash[j]
     return change
 
 
 @jit
-def commit(s):
-    """End a scheduling pass: book every net change, bring the lists up to date; whether anything changed."""
+def settle_changes(s, w):
+    """Book what every touched slot has lost and won, and bring the lists up to date; whether anything changed."""
     any_started, any_stopped, any_migrated = False, False, False
     for i in range(s.num_touched):
         j = s.touched_slots[i]
-        s.touched[j] = book(s, j)
+        s.touched[j] = book(s, w, j)
         any_started |= s.touched[j] == STARTED
         any_stopped |= s.touched[j] == STOPPED
         any_migrated |= s.touched[j] == MIGRATED
@@ -178,9 +255,75 @@ def commit(s):
         elif s.touched[j] == STOPPED:
             insert_waiting(s, j)
         s.touched[j] = 0
+    s.num_touched = 0
+    changed = any_started or any_stopped or any_migrated
+    if changed and s.interference > 0:
+        interfere(s, w)
     if any_stopped or any_migrated:
         s.next_finish = soonest_finish(s)
-    s.num_touched = 0
+    return changed
+
+
+@jit
+def commit(s, w):
+    """End a scheduling pass: book every net change, bring the lists up to date; whether anything changed."""
+    changed = settle_changes(s, w)
     s.dirty = 0
     s.num_passes += 1
-    return any_started or any_stopped or any_migrated
+    return changed
+
+
+# --- interference ---
+
+
+@jit
+def count_distributed(s):
+    """Write to ``scratch_free`` how many jobs of several nodes each node serves."""
+    for n in range(s.num_nodes):
+        s.scratch_free[n] = 0
+    for i in range(s.num_running):
+        j = s.running[i]
+        if s.num_nodes_held[j] > 1:
+            add_on_nodes(s, j)
+
+
+@jit
+def add_on_nodes(s, j):
+    """Count slot ``j`` once on each of its nodes (devices of a node follow one another in its list)."""
+    g, node = s.first_gpu[j], -1
+    while g >= 0:
+        if s.gpu_node[g] != node:
+            node = s.gpu_node[g]
+            s.scratch_free[node] += 1
+        g = s.gpu_next[g]
+
+
+@jit
+def is_disturbed(s, j):
+    """Whether slot ``j`` of several nodes shares one with another such job (after count_distributed())."""
+    g = s.first_gpu[j]
+    while g >= 0:
+        if s.scratch_free[s.gpu_node[g]] > 1:
+            return True
+        g = s.gpu_next[g]
+    return False
+
+
+@jit
+def interfere(s, w):
+    """Slow down the jobs of several nodes that share one, and no others; whether a rate changed."""
+    count_distributed(s)
+    changed = False
+    for i in range(s.num_running):
+        j = s.running[i]
+        if s.klass[j] < 0:
+            continue
+        disturbed = s.num_nodes_held[j] > 1 and is_disturbed(s, j)
+        factor = 1.0 - s.interference if disturbed else 1.0
+        if factor != s.factor[j]:
+            s.factor[j] = factor
+            change_rate(s, w, j)
+            changed = True
+    if changed:
+        s.next_finish = soonest_finish(s)
+    return changed

@@ -6,12 +6,14 @@ still fail for fragmentation: the caller keeps a copy of the record to restore.
 
 from __future__ import annotations
 
+from envs.devices import WHOLE, release, take_on_node, take_share, touch
 from envs.jit import jit
 from envs.layout import FREE
-from envs.placement import WHOLE, allowed, place, release, take_on_node, take_share, touch
+from envs.placement import allowed, place, place_count
 
 # Why a decision is refused; DECISION_RULES says it in words.
 ACCEPTED, NO_JOB, NOT_REQUEST, PINNED, ROW_SUM, MIXED_TYPES, WRONG_TYPE, NODE_FULL, TOO_MANY, FRAGMENTED = range(10)
+OVER_LIMIT = 10
 DECISION_RULES = (
     "accepted",
     "the slot holds no job",
@@ -20,16 +22,19 @@ DECISION_RULES = (
     "the placement's row does not add up to the job's GPUs",
     "the placement mixes GPU types",
     "the placement uses a GPU type that the job may not run on",
-    "the placement puts more on a node than it has",
-    "more GPUs are given out than the cluster has",
+    "the placement puts more on a node than it has, or something on one that is down",
+    "more GPUs are given out than the cluster has (on nodes that are up)",
     "no free devices satisfy the placement rule (the cluster is fragmented)",
+    "an elastic job gets at most the GPUs that its batch size and its max_gpus allow",
 )
 
 
 @jit
 def check_counts(s, gpus):
     """Check GPU counts (J,) alone; (rule, slot)."""
-    total = 0
+    total = up = 0
+    for t in range(s.num_types):
+        up += s.type_up[t]
     for j in range(s.num_slots):
         if gpus[j] == 0:
             if s.phase[j] != FREE and s.pinned[j] and s.gpus[j] > 0:
@@ -37,10 +42,12 @@ def check_counts(s, gpus):
             continue
         if s.phase[j] == FREE:
             return NO_JOB, j
-        if gpus[j] != s.request[j]:
+        if s.klass[j] < 0 and gpus[j] != s.request[j]:
             return NOT_REQUEST, j
-        total += s.request[j] * s.share[j]
-        if total > WHOLE * s.num_gpus:
+        if gpus[j] < 0 or gpus[j] > s.max_gpus[j]:
+            return OVER_LIMIT, j
+        total += gpus[j] * s.share[j]
+        if total > WHOLE * up:
             return TOO_MANY, j
     return ACCEPTED, -1
 
@@ -58,7 +65,7 @@ def check_row(s, gpus, placement, j):
         node_type = s.node_type[n]
         if not allowed(s, j, node_type):
             return WRONG_TYPE
-        if placement[j, n] < 0 or placement[j, n] > s.node_gpus[n]:
+        if placement[j, n] < 0 or placement[j, n] > s.node_gpus[n] or s.node_down[n]:
             return NODE_FULL
     return ACCEPTED if total == gpus[j] else ROW_SUM
 
@@ -97,14 +104,23 @@ def same_nodes(s, placement, j):
 
 
 @jit
-def apply_counts(s, gpus, by_size, log):
-    """Stop jobs given 0 GPUs, then place new ones in the order ``by_size``; (rule, slot)."""
+def apply_counts(s, gpus, by_size, waits, log):
+    """Release jobs whose count changes; then place rigid ones in the order ``by_size``, elastic ones from its end.
+
+    ``waits``: what has no room waits; else the result is FRAGMENTED. Returns (rule, slot).
+    """
     for j in range(s.num_slots):
-        if s.phase[j] != FREE and gpus[j] == 0 and s.gpus[j] > 0:
+        if s.phase[j] != FREE and gpus[j] != s.gpus[j] and s.gpus[j] > 0:
             release(s, j, log)
     for i in range(by_size.shape[0]):
         j = by_size[i]
-        if gpus[j] > 0 and s.gpus[j] == 0 and not place(s, j, s.placement_rule):
+        new = gpus[j] > 0 and s.gpus[j] == 0 and s.klass[j] < 0
+        if new and not place(s, j, s.placement_rule) and not waits:
+            return FRAGMENTED, j
+    for i in range(by_size.shape[0] - 1, -1, -1):
+        j = by_size[i]
+        new = gpus[j] > 0 and s.gpus[j] == 0 and s.klass[j] >= 0
+        if new and not place_count(s, j, gpus[j], s.placement_rule) and not waits:
             return FRAGMENTED, j
     return ACCEPTED, -1
 

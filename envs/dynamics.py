@@ -8,10 +8,22 @@ from __future__ import annotations
 
 import math
 
-from envs.commit import insert_waiting, set_level_time, settle_hold
+from envs.clock import is_multiple, multiple_from, next_multiple
+from envs.commit import (
+    change_rate,
+    insert_waiting,
+    interfere,
+    set_finish,
+    set_level_time,
+    settle_hold,
+)
+from envs.devices import release
+from envs.failures import first_toggles, toggle_due
 from envs.jit import jit
 from envs.layout import COMPLETED, FREE, LOG_FULL, OK, REJECTED, SLOTS_FULL, STALLED, WAITING
-from envs.placement import release
+from envs.online import choose_batch, observe_run
+from envs.order import Key
+from envs.rates import set_rate
 
 # What advance() returns.
 REACHED, PASS_DUE, FINISHED, STOPPED = 0, 1, 2, 3
@@ -35,7 +47,8 @@ def start_window(s, lo, hi, origin):
     for n in range(s.num_nodes):
         s.node_free[n] = s.node_gpus[n]
     for t in range(s.num_types):
-        s.type_free[t] = s.type_gpus[t]
+        s.type_free[t] = s.type_up[t] = s.type_gpus[t]
+    first_toggles(s)
 
 
 # --- arrivals ---
@@ -47,8 +60,11 @@ def clear_slot(s, j, arrival):
     s.arrival[j] = s.waiting_since[j] = s.enter_time[j] = s.held_since[j] = s.start_time[j] = arrival
     s.extra_work[j] = s.done[j] = s.service[j] = s.paused_gpu_s[j] = s.queueing_delay[j] = 0.0
     s.level_service[j] = s.level_wait[j] = 0.0
-    s.finish[j] = s.anchor[j] = s.level_time[j] = math.inf
+    s.finish[j] = s.anchor[j] = s.pause_end[j] = s.level_time[j] = math.inf
     s.first_start[j] = math.nan
+    s.rate[j] = s.factor[j] = 1.0
+    s.epoch[j] = s.option[j] = s.profiled[j] = s.num_points[j] = s.stale[j] = 0
+    s.saved[j] = s.saved_at[j] = s.seen_sqr[j] = s.seen_var[j] = 0.0
     s.num_starts[j] = s.num_rescales[j] = s.num_preemptions[j] = s.level[j] = s.level_started[j] = 0
     s.gpus[j] = s.node_hash[j] = s.num_nodes_held[j] = s.held_gpus[j] = s.held_hash[j] = 0
     s.first_gpu[j] = -1
@@ -63,26 +79,27 @@ def reject(s, results, row):
 
 
 @jit
-def admit(s, jobs, row):
+def admit(s, w, row):
     """Give row ``row`` of the job table a slot."""
     s.num_free_slots -= 1
     j = s.free_slots[s.num_free_slots]
-    job = jobs[row]
+    job = w.jobs[row]
     s.job_id[j] = row - s.job_lo
     s.request[j], s.share[j], s.gpu_type[j], s.pinned[j] = job.num_gpus, job.share_milli, job.gpu_type, job.pinned
     s.demand[j] = job.num_gpus * job.share_milli / 1000.0
-    s.estimate[j], s.work[j] = job.estimate, job.work
+    s.estimate[j], s.work[j], s.klass[j], s.max_gpus[j] = job.estimate, job.work, job.klass, job.max_gpus
+    s.target[j] = job.work if job.klass < 0 else w.progress[w.classes[job.klass].progress_at]
     clear_slot(s, j, job.arrival - s.origin)
     s.phase[j] = WAITING
     insert_waiting(s, j)
 
 
 @jit
-def admit_due(s, jobs, results):
+def admit_due(s, w, results):
     """Let everything arrive that is due; whether something did. Stops with SLOTS_FULL for want of a slot."""
     happened = False
-    while s.next_job < s.job_hi and jobs[s.next_job].arrival - s.origin <= s.now:
-        if not jobs[s.next_job].fits:
+    while s.next_job < s.job_hi and w.jobs[s.next_job].arrival - s.origin <= s.now:
+        if not w.jobs[s.next_job].fits:
             reject(s, results, s.next_job)
         elif s.num_free_slots == 0 and not s.backlog_allowed:
             s.status = SLOTS_FULL
@@ -90,13 +107,13 @@ def admit_due(s, jobs, results):
         else:
             s.num_unfinished += 1
             if not s.backlog_allowed:
-                admit(s, jobs, s.next_job)
+                admit(s, w, s.next_job)
         s.next_job += 1
         happened = True
     if s.backlog_allowed:
-        while s.next_admit < s.next_job and (s.num_free_slots > 0 or not jobs[s.next_admit].fits):
-            if jobs[s.next_admit].fits:
-                admit(s, jobs, s.next_admit)
+        while s.next_admit < s.next_job and (s.num_free_slots > 0 or not w.jobs[s.next_admit].fits):
+            if w.jobs[s.next_admit].fits:
+                admit(s, w, s.next_admit)
                 happened = True
             s.next_admit += 1
     else:
@@ -130,24 +147,63 @@ def complete(s, j, results, log):
 
 
 @jit
-def complete_due(s, results, log):
-    """Finish every running job whose time has come; whether there was one."""
+def next_epoch(s, w, j):
+    """Let elastic slot ``j``, which has ended an epoch, go on with the next."""
+    row = w.classes[s.klass[j]]
+    s.done[j], s.anchor[j] = s.target[j], s.finish[j]
+    s.saved[j], s.saved_at[j] = s.done[j], s.anchor[j]
+    if s.online:
+        observe_run(s, w, j)
+        if s.tuned:
+            choose_batch(s, w, j)
+    s.epoch[j] += 1
+    s.target[j] = w.progress[row.progress_at + s.epoch[j]]
+    set_rate(s, w, j)
+    set_finish(s, j)
+
+
+@jit
+def complete_due(s, w, results, log):
+    """End every epoch and every running job whose time has come; (a job completed, an epoch ended)."""
     if s.next_finish > s.now:
-        return False
-    count, soonest = 0, math.inf
+        return False, False
+    count, soonest, ended = 0, math.inf, False
     for i in range(s.num_running):
         j = s.running[i]
+        while s.finish[j] <= s.now and s.klass[j] >= 0 and s.target[j] < s.work[j]:
+            next_epoch(s, w, j)
+            ended = True
         if s.finish[j] <= s.now:
             complete(s, j, results, log)
         else:
             soonest = min(soonest, s.finish[j])
             s.running[count] = j
             count += 1
+    completed = count < s.num_running
     s.num_running, s.next_finish = count, soonest
-    return True
+    return completed, ended
+
+
+@jit
+def look_at_runs(s, w):
+    """Knowledge online: let every job that has progressed learn from it, and choose its batch again."""
+    changed = False
+    for i in range(s.num_running):
+        j = s.running[i]
+        if s.klass[j] >= 0 and s.now > s.anchor[j]:
+            observe_run(s, w, j)
+            if s.tuned and choose_batch(s, w, j):
+                change_rate(s, w, j)
+                changed = True
+    if changed:
+        s.next_finish = math.inf
+        for i in range(s.num_running):
+            s.next_finish = min(s.next_finish, s.finish[s.running[i]])
 
 
 # --- levels and promotions ---
+
+PENDING = -1.0  # time of entry into a level, until the pass that finds it out
 
 
 @jit
@@ -160,9 +216,19 @@ def cross_levels(s):
             s.level_service[j] = s.limits[s.level[j]]  # exactly, at the crossing
             s.level_since[j] = s.level_time[j]
             s.level[j] += 1
+            if s.order_key == Key.QUEUE:
+                s.enter_time[j] = PENDING if s.event_driven else multiple_from(s.level_time[j], s.interval)
             set_level_time(s, j)
             happened = True
     return happened
+
+
+@jit
+def set_entries(s):
+    """Date the entries into a level that this pass finds out."""
+    for i in range(s.num_running):
+        if s.enter_time[s.running[i]] == PENDING:
+            s.enter_time[s.running[i]] = s.now
 
 
 @jit
@@ -206,22 +272,6 @@ def promote_due(s):
 
 
 @jit
-def next_multiple(now, step):
-    """The first multiple of ``step`` after ``now``."""
-    index = math.floor(now / step)
-    while index * step <= now:
-        index += 1
-    return index * step
-
-
-@jit
-def is_multiple(now, step):
-    """Whether ``now`` is a multiple of ``step``; the quotient may be off by one through rounding."""
-    index = math.floor(now / step)
-    return index * step == now or (index + 1) * step == now
-
-
-@jit
 def next_pass_time(s):
     """Time of the next pass that the clock alone makes due; inf: none."""
     t = math.inf
@@ -233,11 +283,13 @@ def next_pass_time(s):
 
 
 @jit
-def next_event_time(s, jobs):
+def next_event_time(s, w):
     """Time of the next event; inf: none. Level crossings count only while a job waits."""
     t = min(next_pass_time(s), s.next_finish)
     if s.next_job < s.job_hi:
-        t = min(t, jobs[s.next_job].arrival - s.origin)
+        t = min(t, w.jobs[s.next_job].arrival - s.origin)
+    if s.mtbf > 0 and s.num_unfinished > 0:
+        t = min(t, s.next_toggle)
     if s.num_waiting > 0 and s.num_limits > 0:
         for i in range(s.num_running):
             t = min(t, s.level_time[s.running[i]])
@@ -272,21 +324,28 @@ def pass_due(s, happened):
 
 
 @jit
-def handle_instant(s, jobs, results, log):
+def handle_instant(s, w, results, log):
     """Handle everything that happens at ``s.now`` up to the scheduling pass; whether a pass is due."""
     s.num_events += 1
     s.jct_integral += s.num_unfinished * (s.now - s.last_event)
     s.rounds = s.rounds + 1 if s.now == s.last_event else 0
     s.last_event = s.now
-    happened = complete_due(s, results, log)
+    happened, ended = complete_due(s, w, results, log)
     crossed = s.num_limits > 0 and cross_levels(s) and s.num_waiting > 0
-    happened |= admit_due(s, jobs, results)
+    if s.mtbf > 0 and s.next_toggle <= s.now:
+        if s.order_key == Key.QUEUE:
+            set_entries(s)
+        toggle_due(s, w, log)
+        happened = True
+    if happened and s.interference > 0:
+        interfere(s, w)
+    happened |= admit_due(s, w, results)
     if happened:
         s.quiet_passes = 0
     happened |= crossed
     if s.promote > 0:
         happened |= promote_due(s)
-    if happened:
+    if happened or (ended and s.epochs_count):
         note_change(s)
     if s.status != OK:
         return False
@@ -294,7 +353,7 @@ def handle_instant(s, jobs, results, log):
 
 
 @jit
-def advance(s, jobs, results, log, until):
+def advance(s, w, results, log, until):
     """Move to the next scheduling pass, or to ``until`` if none is due up to then.
 
     Returns PASS_DUE, REACHED, FINISHED (nothing is left to do) or STOPPED (see ``s.status``).
@@ -305,7 +364,7 @@ def advance(s, jobs, results, log, until):
         if log.shape[0] > 0 and log.shape[0] - s.log_len < s.num_gpus + s.num_running:
             s.status = LOG_FULL
             return STOPPED
-        t = next_event_time(s, jobs)
+        t = next_event_time(s, w)
         if t == math.inf or s.rounds > 64 + 8 * (s.num_slots + s.job_hi - s.job_lo):
             s.status = STALLED
             return STOPPED
@@ -313,7 +372,11 @@ def advance(s, jobs, results, log, until):
             s.now = max(s.now, until)
             return REACHED
         s.now = t
-        if handle_instant(s, jobs, results, log):
+        if handle_instant(s, w, results, log):
+            if s.order_key == Key.QUEUE:
+                set_entries(s)
+            if s.online:
+                look_at_runs(s, w)
             return PASS_DUE
         if s.status != OK:
             return STOPPED

@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
-from envs.actions import num_actions
 from envs.batch import MANUAL, Batch
 from envs.layout import COMPLETED, REJECTED, UNFINISHED
 from envs.render import draw_cluster
@@ -24,7 +23,7 @@ Observation = dict[str, npt.NDArray[np.float32]] | npt.NDArray[np.float32]
 Info = dict[str, Any]
 
 
-class ClusterEnv(gymnasium.Env[Observation, np.int64]):
+class ClusterEnv(gymnasium.Env[Observation, Any]):
     """A GPU cluster with a queue of jobs.
 
     ## Observation space
@@ -36,6 +35,8 @@ class ClusterEnv(gymnasium.Env[Observation, np.int64]):
     The mask of valid actions is ``info["action_mask"]`` and ``action_masks()``, bool; commit is always
     valid. After ``edit_budget`` edits the pass commits by itself. An action outside the mask raises
     SimulatorError and changes nothing, or commits (``on_invalid="commit"``).
+    ``action="weights"``: ``Box (J,)``, log-weights of the jobs by slot (those of free slots count for nothing), from
+    which envs/allocator.py makes the allocation of the pass; there is no mask.
 
     ## Reward
     At a commit ``- time x unfinished jobs / scale`` up to the next pass (objective ``jct``), else 0: the
@@ -54,7 +55,7 @@ class ClusterEnv(gymnasium.Env[Observation, np.int64]):
     The fields of EnvSettings (envs/settings.py), ``flat`` and ``render_mode``.
 
     ## Version history
-    v0: rigid jobs.
+    v0: rigid and elastic jobs.
     """
 
     metadata = {"render_modes": ["rgb_array", "human"], "render_fps": 4}  # noqa: RUF012 - Gymnasium's convention
@@ -68,9 +69,10 @@ class ClusterEnv(gymnasium.Env[Observation, np.int64]):
         self.flat = flat
         self.layout = self.settings.layout
         self.observation_space: spaces.Space[Any] = self.layout.flat_space() if flat else self.layout.dict_space()
-        self.action_space = spaces.Discrete(num_actions(self.settings.num_slots))
+        self.action_space: spaces.Space[Any] = self.settings.action_space
         self._views = tuple(self.layout.slices.items())
-        self._actions = np.zeros(1, np.int64)
+        space = self.action_space
+        self._actions = np.zeros((1, *(space.shape or ())), np.int64 if space.shape == () else np.float64)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Observation, Info]:
         """Begin an episode; ``options={"window": i}`` begins it at job ``i`` of the trace."""
@@ -82,7 +84,7 @@ class ClusterEnv(gymnasium.Env[Observation, np.int64]):
         self.batch.reset(np.array([seed], np.int64) if fresh else None, starts=np.array([start], np.int64))
         return self._observe(), {"action_mask": self.batch.mask[0].copy()}
 
-    def step(self, action: np.int64) -> tuple[Observation, float, bool, bool, Info]:
+    def step(self, action: Any) -> tuple[Observation, float, bool, bool, Info]:
         """Take one action."""
         batch = self.batch
         self._actions[0] = action

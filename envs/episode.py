@@ -1,7 +1,7 @@
 """One environment's episode: begin, step, reward. Compiled, over one record.
 
-Time advances only on a commit. A pass at which no job waits is skipped: with rigid jobs there is
-nothing to gain by stopping a job for nobody.
+Time advances only on a commit. A pass at which no job waits is skipped if all jobs are rigid: then there is
+nothing to gain by stopping a job for nobody. With elastic jobs every pass counts before which something happened.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 
 from envs.actions import COMMIT, apply_edit, fill_mask
+from envs.clock import next_multiple
 from envs.commit import commit
-from envs.dynamics import FINISHED, PASS_DUE, REACHED, advance, next_multiple, start_window
+from envs.dynamics import FINISHED, PASS_DUE, REACHED, advance, start_window
 from envs.jit import jit
 from envs.layout import FREE, OK, RUNNING, STALLED, UNFINISHED
 from envs.observe import fill_observation, refresh_observation
@@ -42,28 +43,28 @@ def clear_results(results):
 
 
 @jit
-def begin_episode(s, jobs, results, log, start, settings):
+def begin_episode(s, w, results, log, start, settings):
     """Start the window at row ``start`` and run to the first pass; as run_to_pass().
 
     ``settings`` (a record of envs/batch.py): ``length`` of the window; ``horizon`` [s] and ``scale``, or 0 for
     the bound and the divisor that the window implies; ``own_clock``: the trace's times are kept.
     """
-    stop = min(start + settings.length, jobs.shape[0])
+    stop = min(start + settings.length, w.jobs.shape[0])
     clear_results(results)
-    start_window(s, start, stop, 0.0 if settings.own_clock else jobs[start].arrival)
+    start_window(s, start, stop, 0.0 if settings.own_clock else w.jobs[start].arrival)
     s.last_window, s.window = s.window, start
     s.episode += 1
     work = 0.0
     for i in range(start, stop):
-        work += jobs[i].work
+        work += w.jobs[i].serial_s
     # One job after another would be done by then, even with a pause each.
-    waits = max(60.0, s.interval) + s.rescale_pause
-    bound = jobs[stop - 1].arrival - s.origin + work + (stop - start) * waits
+    waits = max(60.0, s.interval) + max(s.rescale_pause, w.jobs[start].longest_pause)
+    bound = w.jobs[stop - 1].arrival - s.origin + work + (stop - start) * waits
     s.horizon = settings.horizon if settings.horizon > 0 else bound
     s.reward_scale = settings.scale if settings.scale > 0 else max(work, 1.0)
     s.rewarded = 0.0
     s.needs_reset = 0
-    return run_to_pass(s, jobs, results, log)
+    return run_to_pass(s, w, results, log)
 
 
 @jit
@@ -74,7 +75,7 @@ def integrate_to(s, t):
 
 
 @jit
-def write_unfinished(s, jobs, results):
+def write_unfinished(s, w, results):
     """Write the result rows of the jobs that the horizon leaves unfinished."""
     for j in range(s.num_slots):
         if s.phase[j] == FREE:
@@ -85,41 +86,41 @@ def write_unfinished(s, jobs, results):
         row.num_rescales, row.num_preemptions = s.num_rescales[j], s.num_preemptions[j]
         if s.phase[j] == RUNNING:
             row.service += s.demand[j] * (s.now - s.held_since[j])
-            row.paused_gpu_s += s.demand[j] * max(0.0, min(s.now, s.anchor[j]) - s.held_since[j])
+            row.paused_gpu_s += s.demand[j] * max(0.0, min(s.now, s.pause_end[j]) - s.held_since[j])
         else:
             row.queueing_delay += s.now - s.waiting_since[j]
     for i in range(s.next_admit, s.next_job):
-        if jobs[i].fits:
-            results[i - s.job_lo].queueing_delay = s.now - (jobs[i].arrival - s.origin)
+        if w.jobs[i].fits:
+            results[i - s.job_lo].queueing_delay = s.now - (w.jobs[i].arrival - s.origin)
 
 
 @jit
-def truncate(s, jobs, results):
+def truncate(s, w, results):
     """End the episode at the horizon."""
     integrate_to(s, s.horizon)
-    write_unfinished(s, jobs, results)
+    write_unfinished(s, w, results)
     return TRUNCATED
 
 
 @jit
-def run_to_pass(s, jobs, results, log):
-    """Advance to the next pass at which a job waits; RUNNING_ON, TERMINATED, TRUNCATED or HALTED."""
+def run_to_pass(s, w, results, log):
+    """Advance to the next pass that matters; RUNNING_ON, TERMINATED, TRUNCATED or HALTED."""
     while True:
-        code = advance(s, jobs, results, log, s.horizon)
+        code = advance(s, w, results, log, s.horizon)
         if code == PASS_DUE:
-            if s.num_waiting > 0:
+            if s.num_waiting > 0 or (s.has_elastic and s.num_running > 0):
                 s.edits_left = s.edit_budget
                 return RUNNING_ON
-            commit(s)
+            commit(s, w)
         elif code == FINISHED:
             return TERMINATED
         elif code == REACHED:
-            return truncate(s, jobs, results)
+            return truncate(s, w, results)
         elif s.status == STALLED and s.num_running == 0:
             s.status = OK
             t = s.now + IDLE_S if s.interval == 0 else next_multiple(s.now, s.interval)
             if t >= s.horizon:
-                return truncate(s, jobs, results)
+                return truncate(s, w, results)
             integrate_to(s, t)
             s.edits_left = s.edit_budget
             return RUNNING_ON
@@ -137,7 +138,7 @@ def take_reward(s):
 
 
 @jit
-def step_episode(s, jobs, results, log, mask, action):
+def step_episode(s, w, results, log, mask, action):
     """Take one action; what it led to. Nothing changes on INVALID_ACTION."""
     if action < 0 or action >= mask.shape[0] or not mask[action]:
         return INVALID_ACTION, -1
@@ -146,15 +147,15 @@ def step_episode(s, jobs, results, log, mask, action):
         s.edits_left -= 1
         if s.edits_left > 0:
             return RUNNING_ON, slot
-    commit(s)
-    return run_to_pass(s, jobs, results, log), -1
+    commit(s, w)
+    return run_to_pass(s, w, results, log), -1
 
 
 @jit
-def observe(s, obs, mask, width, slot):
+def observe(s, w, obs, mask, width, slot):
     """Write observation and mask; after an edit of ``slot`` only what it changed."""
     if slot >= 0:
-        refresh_observation(s, obs, width, slot)
+        refresh_observation(s, w, obs, width, slot)
     else:
-        fill_observation(s, obs, width)
+        fill_observation(s, w, obs, width)
     fill_mask(s, mask)

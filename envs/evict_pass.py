@@ -5,6 +5,7 @@ Jobs are walked in order of their keys; one that does not fit may evict running 
 
 from __future__ import annotations
 
+from envs.devices import WHOLE, release, take_targets
 from envs.jit import jit
 from envs.layout import CONSOLIDATED
 from envs.list_pass import (
@@ -20,7 +21,7 @@ from envs.list_pass import (
     sort_running,
 )
 from envs.order import Key, precedes
-from envs.placement import WHOLE, find_consolidated, place, release, take_targets
+from envs.placement import find_consolidated, place
 
 
 @jit
@@ -120,7 +121,7 @@ def first_behind(s, j):
 @jit
 def keys_only_fall(s):
     """Whether the keys of running jobs can only fall while they run, relative to waiting jobs."""
-    return s.order_key != Key.SERVICE and s.order_key != Key.LEVEL and s.order_key != Key.GITTINS
+    return s.order_key < Key.SERVICE or s.order_key == Key.RANDOM
 
 
 @jit

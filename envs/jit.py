@@ -25,13 +25,14 @@ prange = numba.prange
 def cache_dir() -> Path:
     """Folder of compiled code for exactly these sources; under ``MUSHER_CACHE_DIR`` if that is set."""
     digest = hashlib.sha256()
-    for source in sorted(Path(__file__).parent.glob("*.py")):
+    root = Path(__file__).resolve().parents[1]
+    for source in sorted([*root.glob("envs/*.py"), *root.glob("baselines/*.py")]):
         text = source.read_bytes()
-        if b"envs.jit" in text or source.name in ("jit.py", "layout.py", "spec.py"):
+        if b"envs.jit" in text or source.name in ("jit.py", "layout.py", "spec.py", "tables.py"):
             digest.update(text)
     digest.update(os.environ.get("NUMBA_BOUNDSCHECK", "0").encode())
-    root = os.environ.get("MUSHER_CACHE_DIR")
-    base = Path(root) if root else Path.home() / ".cache" / "musher"
+    chosen = os.environ.get("MUSHER_CACHE_DIR")
+    base = Path(chosen) if chosen else Path.home() / ".cache" / "musher"
     return base / digest.hexdigest()[:12]
 
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from envs.online_fit import SCRATCH_ROWS
 from envs.spec import MAX_TYPES, ClusterSpec, SimConfig, SpecError
 
 SLOT_BUCKETS = (64, 256, 1024, 4096, 16384, 65536, 262144)
@@ -22,16 +23,30 @@ NUM_LEVELS = 64
 # Phases of a slot.
 FREE, WAITING, RUNNING = 0, 1, 2
 # Holders of a device other than a slot.
-HOLDER_NONE, HOLDER_INFERENCE, HOLDER_SHARED = -1, -2, -3
+HOLDER_NONE, HOLDER_INFERENCE, HOLDER_SHARED, HOLDER_DOWN = -1, -2, -3, -4
 # Status of a job in its result row.
 UNFINISHED, COMPLETED, REJECTED, FAILED = 0, 1, 2, 3
 JOB_STATUS = ("unfinished", "completed", "rejected", "failed")
 # Status of a record; anything but OK stops it.
-OK, SLOTS_FULL, STALLED, LOG_FULL = 0, 1, 2, 3
-RECORD_STATUS = ("ok", "no slot was free for an arrival", "it stalled", "its log of GPU intervals was full")
+OK, SLOTS_FULL, STALLED, LOG_FULL, UNMEASURED = 0, 1, 2, 3, 4
+RECORD_STATUS = (
+    "ok",
+    "no slot was free for an arrival",
+    "it stalled",
+    "its log of GPU intervals was full",
+    "a placement outside the measured profile was chosen",
+)
 # Placement rules, as in SimConfig.placement.
-PLACEMENTS = ("consolidated", "spread", "random", "count")
-CONSOLIDATED, SPREAD, RANDOM, COUNT = 0, 1, 2, 3
+PLACEMENTS = ("consolidated", "spread", "random", "count", "emptiest")
+CONSOLIDATED, SPREAD, RANDOM, COUNT, EMPTIEST = 0, 1, 2, 3, 4
+# What a change of an elastic job's GPUs costs, as in SimConfig.rescale_cost.
+RESCALE_COSTS = ("constant", "restart", "afe", "helios")
+CONSTANT, RESTART, AFE, HELIOS = 0, 1, 2, 3
+# An elastic job holds at most this many GPUs, as in Pollux's simulator.
+MAX_REPLICAS = 64
+MAX_POINTS = 128  # observations kept of a job's runs (knowledge online)
+POINT = 5  # nodes, GPUs, micro-batch, gradient time, iteration time
+PARAMETERS = 7  # of the throughput model
 
 
 class Field(NamedTuple):
@@ -48,6 +63,7 @@ FIELDS: tuple[Field, ...] = (
     # time and bookkeeping
     Field("now", "f8", "", "s", "current time"),
     Field("last_event", "f8", "", "s", "time of the last event"),
+    Field("status_slot", "i8", "", "", "slot that the status is about"),
     Field("seed", "i8", "", "", "seed of all counter-based random numbers"),
     Field("status", "i8", "", "", "OK, or why the record stopped"),
     Field("rounds", "i8", "", "", "rounds of events at this instant (watchdog)"),
@@ -66,17 +82,25 @@ FIELDS: tuple[Field, ...] = (
     Field("num_unfinished", "i8", "", "jobs", "arrived, neither finished nor rejected"),
     Field("num_completed", "i8", "", "jobs", "completed"),
     Field("num_rejected", "i8", "", "jobs", "rejected at arrival"),
+    Field("has_elastic", "i8", "", "", "1: the workload has elastic jobs"),
     Field("has_shares", "i8", "", "", "1: the workload has fractions of devices"),
     # settings
     Field("interval", "f8", "", "s", "scheduling interval; 0: none"),
     Field("event_driven", "i8", "", "", "1: schedule at arrivals and completions"),
     Field("skip_idle", "i8", "", "", "1: skip interval passes before which nothing happened"),
     Field("pass_index", "i8", "", "", "next interval pass is at pass_index * interval"),
+    Field("epochs_count", "i8", "", "", "1: an epoch's end is a reason for the next interval pass"),
     Field("dirty", "i8", "", "", "1: something happened since the last pass"),
     Field("rescale_pause", "f8", "", "s", "pause of a resumed or migrated job"),
-    Field("helios", "i8", "", "", "1: preemption adds work instead of a pause"),
+    Field("rescale_cost", "i8", "", "", "CONSTANT, RESTART, AFE or HELIOS"),
     Field("checkpoint", "f8", "", "s", "work between checkpoints; 0: lossless"),
-    Field("placement_rule", "i8", "", "", "CONSOLIDATED, SPREAD, RANDOM or COUNT"),
+    Field("placement_rule", "i8", "", "", "CONSOLIDATED, SPREAD, RANDOM, COUNT or EMPTIEST"),
+    Field("online", "i8", "", "", "1: schedulers know fits of what each job has run in"),
+    Field("tuned", "i8", "", "", "1: elastic jobs choose their batch size"),
+    Field("pollux", "i8", "", "", "1: whole seconds, and nodes in the order taken, as in Pollux's simulator"),
+    Field("interference", "f8", "", "", "share of speed that distributed jobs on a common node lose"),
+    Field("mtbf", "f8", "", "s", "mean time until a node fails; 0: never"),
+    Field("mttr", "f8", "", "s", "mean time until it is up again"),
     Field("select_by_count", "i8", "", "", "1: preemptive passes choose jobs by GPU count alone"),
     # ordering rule
     Field("order_key", "i8", "", "", "Key of the list scheduler and of the waiting list"),
@@ -101,16 +125,35 @@ FIELDS: tuple[Field, ...] = (
     Field("phase", "i8", "J", "", "FREE, WAITING or RUNNING (committed)"),
     Field("request", "i8", "J", "GPUs", "devices requested"),
     Field("share", "i8", "J", "1/1000 GPU", "share of each device"),
-    Field("demand", "f8", "J", "GPUs", "request * share / 1000"),
+    Field("demand", "f8", "J", "GPUs", "request * share / 1000; of a running elastic job what it holds"),
+    Field("klass", "i8", "J", "", "row of Tables.classes; -1: rigid"),
+    Field("max_gpus", "i8", "J", "GPUs", "most it may hold"),
+    Field("epoch", "i8", "J", "", "present epoch of an elastic job, from 0"),
+    Field("shape", "i8", "J", "", "row of the rate tables for its placement"),
+    Field("factor", "f8", "J", "", "1, or what interference leaves of the rate"),
+    Field("option", "i8", "J", "", "batch it runs: column of the tables of batches"),
+    Field("profiled", "i8", "J", "GPUs", "most GPUs it has been observed on"),
+    Field("seen_sqr", "f8", "J", "", "squared norm of the gradient last seen"),
+    Field("seen_var", "f8", "J", "", "its variance"),
+    Field("num_points", "i8", "J", "", "observations"),
+    Field("points", "f8", "JO", "", "observations: nodes, GPUs, micro-batch, gradient time, iteration time"),
+    Field("fitted", "f8", "JF", "", "throughput parameters fitted to them"),
+    Field("stale", "i8", "J", "", "1: there are observations that fitted does not know"),
+    Field("fit_scratch", "f8", "S", "", "scratch of the fit"),
     Field("gpu_type", "i8", "J", "", "required type; -1: any single type"),
     Field("pinned", "i8", "J", "", "1: must not be preempted"),
     Field("arrival", "f8", "J", "s", "arrival"),
     Field("estimate", "f8", "J", "s", "what schedulers know of the duration; 0: nothing"),
     Field("extra_work", "f8", "J", "s", "work added by preemptions"),
-    Field("work", "f8", "J", "s", "work in all"),
+    Field("work", "f8", "J", "s", "work in all; of an elastic job in iterations at its initial batch"),
     Field("done", "f8", "J", "s", "work done at anchor"),
-    Field("anchor", "f8", "J", "s", "time from which the job progresses (end of a pause)"),
-    Field("finish", "f8", "J", "s", "completion time if nothing changes; inf: waiting"),
+    Field("target", "f8", "J", "s", "work at which the present stretch ends: an epoch's end, or work"),
+    Field("rate", "f8", "J", "1/s", "work a second; 1: rigid"),
+    Field("anchor", "f8", "J", "s", "time from which the job progresses at this rate"),
+    Field("pause_end", "f8", "J", "s", "end of the last pause, or of none"),
+    Field("finish", "f8", "J", "s", "end of the present stretch if nothing changes; inf: waiting"),
+    Field("saved", "f8", "J", "s", "elastic: work done at the last checkpoint known of"),
+    Field("saved_at", "f8", "J", "s", "elastic: when that was"),
     Field("first_start", "f8", "J", "s", "first start; nan: none yet"),
     Field("held_since", "f8", "J", "s", "when the present hold of GPUs began or changed"),
     Field("service", "f8", "J", "GPU-s", "GPU-time held before held_since"),
@@ -159,6 +202,11 @@ FIELDS: tuple[Field, ...] = (
     Field("gpu_next", "i8", "D", "device", "next device of the same holder; -1: last"),
     Field("gpu_free_milli", "i8", "D", "1/1000 GPU", "free share"),
     Field("gpu_since", "f8", "D", "s", "when it was taken"),
+    Field("type_up", "i8", "T", "GPUs", "devices of each type on nodes that are up"),
+    Field("node_down", "i8", "N", "", "1: failed"),
+    Field("node_toggle", "f8", "N", "s", "when it fails or is up again"),
+    Field("node_toggles", "i8", "N", "", "failures and repairs so far"),
+    Field("next_toggle", "f8", "", "s", "earliest of these times"),
     Field("log_len", "i8", "", "", "rows written to the log of GPU intervals"),
     # reinforcement-learning environment (unused by simulate())
     Field("episode", "i8", "", "", "episodes begun with this seed"),
@@ -202,7 +250,11 @@ JOB_DTYPE = record_dtype(
         ("gpu_type", "i8"),
         ("pinned", "i8"),
         ("kind", "i8"),
-        ("model", "i8"),
+        ("klass", "i8"),
+        ("max_gpus", "i8"),
+        ("isolated_s", "f8"),
+        ("serial_s", "f8"),
+        ("longest_pause", "f8"),
         ("tenant", "i8"),
         ("fits", "i8"),
     ]
@@ -242,18 +294,27 @@ def node_bucket(cluster: ClusterSpec) -> int:
 
 
 @cache
-def state_dtype(slots: int, nodes: int) -> np.dtype[Any]:
-    """Record type for a slot and a node capacity."""
-    sizes = {"J": slots, "N": nodes, "D": nodes * DEVICES_PER_NODE, "L": NUM_LEVELS, "T": MAX_TYPES}
-    return record_dtype(
-        [(f.name, f.dtype, (sizes[f.shape],)) if f.shape else (f.name, f.dtype) for f in FIELDS], align=True
-    )
+def state_dtype(slots: int, nodes: int, online: bool = False) -> np.dtype[Any]:
+    """Record type for a slot and a node capacity; ``online``: with room for observations of each job."""
+    points = (slots, MAX_POINTS) if online else (1, 1)
+    sizes: dict[str, tuple[int, ...]] = {
+        "J": (slots,),
+        "N": (nodes,),
+        "D": (nodes * DEVICES_PER_NODE,),
+        "L": (NUM_LEVELS,),
+        "T": (MAX_TYPES,),
+        "JO": (*points, POINT),
+        "JF": (points[0], PARAMETERS),
+        "S": (SCRATCH_ROWS + points[1], PARAMETERS),
+    }
+    return record_dtype([(f.name, f.dtype, sizes[f.shape]) if f.shape else (f.name, f.dtype) for f in FIELDS], True)
 
 
 def make_state(batch: int, num_slots: int, cluster: ClusterSpec, config: SimConfig) -> np.recarray:
     """``batch`` empty clusters, (B,) records, with ``num_slots`` job slots each."""
     config = config.resolve()
-    dtype = state_dtype(bucket(num_slots, SLOT_BUCKETS), node_bucket(cluster))
+    online = config.knowledge == "online"
+    dtype = state_dtype(bucket(num_slots, SLOT_BUCKETS), node_bucket(cluster), online)
     states = np.zeros(batch, dtype).view(np.recarray)
     states["num_slots"] = num_slots
     _set_cluster(states, cluster)
@@ -278,8 +339,13 @@ def _set_cluster(states: np.recarray, cluster: ClusterSpec) -> None:
 def _set_config(states: np.recarray, config: SimConfig) -> None:
     states["interval"] = config.interval_s
     states["event_driven"] = config.event_driven
-    states["rescale_pause"] = config.rescale_s if config.rescale_cost == "constant" else 0.0
-    states["helios"] = config.rescale_cost == "helios"
+    states["rescale_pause"] = config.rescale_s
+    states["rescale_cost"] = RESCALE_COSTS.index(config.rescale_cost)
+    states["online"] = config.knowledge == "online"
+    states["pollux"] = config.compat == "pollux"
+    states["interference"] = config.interference
+    states["mtbf"] = config.node_mtbf_s
+    states["mttr"] = config.node_mttr_s
     states["checkpoint"] = config.checkpoint_s
     states["placement_rule"] = PLACEMENTS.index(config.placement)
     states["select_by_count"] = config.select_by_count
@@ -290,9 +356,10 @@ def grow_slots(states: np.recarray, num_slots: int) -> np.recarray:
     """The same clusters with room for ``num_slots`` jobs; slots keep their numbers."""
     old = int(states["num_slots"][0])
     nodes = states["node_gpus"].shape[1]
-    grown = np.zeros(len(states), state_dtype(bucket(num_slots, SLOT_BUCKETS), nodes)).view(np.recarray)
+    online = bool(states["online"][0])
+    grown = np.zeros(len(states), state_dtype(bucket(num_slots, SLOT_BUCKETS), nodes, online)).view(np.recarray)
     for f in FIELDS:
-        if f.shape == "J":
+        if f.shape.startswith("J"):
             grown[f.name][:, : states[f.name].shape[1]] = states[f.name]
         else:
             grown[f.name] = states[f.name]

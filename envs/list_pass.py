@@ -6,10 +6,11 @@ third, where a job may evict those behind it, is in envs/evict_pass.py.
 
 from __future__ import annotations
 
+from envs.devices import WHOLE, release
 from envs.jit import jit
 from envs.layout import CONSOLIDATED, SPREAD
 from envs.order import precedes, set_key
-from envs.placement import WHOLE, allowed, place, release
+from envs.placement import allowed, place
 
 # What a walk has decided for a slot; CHOSEN + t: it is to start on GPU type t.
 UNDECIDED, KEPT, CHOSEN = 0, 1, 2
@@ -138,7 +139,7 @@ def begin_walk(s):
     """Sort the running jobs, keep those that must not be preempted, and set the quotas."""
     sort_running(s)
     for t in range(s.num_types):
-        s.scratch_quota[t] = WHOLE * s.type_gpus[t]
+        s.scratch_quota[t] = WHOLE * s.type_up[t]
     for i in range(s.num_running):
         j = s.running[i]
         s.walk_state[j] = UNDECIDED

@@ -10,12 +10,13 @@ from envs.evict_pass import evict_pass
 from envs.jit import jit
 from envs.layout import STALLED
 from envs.list_pass import NEVER, count_pass, fill_pass
+from envs.order import done_at_now
 
 LOOK_EVERY = 4096  # passes between looks of the watchdog
 
 
 @jit
-def list_pass(s, log):
+def list_pass(s, w, log):
     """One scheduling pass by the record's ordering rule."""
     settled = True
     if not s.preemptive:
@@ -25,7 +26,7 @@ def list_pass(s, log):
             settled = count_pass(s, log)
         else:
             evict_pass(s, log)
-    changed = commit(s)
+    changed = commit(s, w)
     # A pass that changes nothing would change nothing again, so the next interval may be skipped; one
     # that preempts may leave devices for jobs that it had already passed over.
     s.dirty = not settled or (s.preemptive and changed)
@@ -33,13 +34,12 @@ def list_pass(s, log):
 
 @jit
 def work_left(s):
-    """Work left of all jobs in slots [s]."""
+    """Work left of all jobs in slots [s], that of elastic ones in iterations."""
     left = 0.0
     for i in range(s.num_waiting):
         left += s.work[s.waiting[i]] - s.done[s.waiting[i]]
     for i in range(s.num_running):
-        j = s.running[i]
-        left += s.work[j] - s.done[j] - max(0.0, s.now - s.anchor[j])
+        left += s.work[s.running[i]] - done_at_now(s, s.running[i])
     return left
 
 
@@ -58,13 +58,13 @@ def makes_no_headway(s):
 
 
 @jit
-def run_list(s, jobs, results, log, until, max_passes):
+def run_list(s, w, results, log, until, max_passes):
     """Schedule with the record's ordering rule to ``until`` or for ``max_passes``; as advance() returns."""
     for _ in range(max_passes):
-        code = advance(s, jobs, results, log, until)
+        code = advance(s, w, results, log, until)
         if code != PASS_DUE:
             return code
-        list_pass(s, log)
+        list_pass(s, w, log)
         if makes_no_headway(s):
             s.status = STALLED
             return STOPPED
@@ -72,12 +72,12 @@ def run_list(s, jobs, results, log, until, max_passes):
 
 
 @jit
-def run_windows(states, jobs, results, log, starts):
+def run_windows(states, w, results, log, starts):
     """run_list() on windows of ``results.shape[1]`` jobs, each on the empty cluster; the first that stalls, or -1."""
     s = states[0]
     for row in range(starts.shape[0]):
         lo = starts[row]
-        start_window(s, lo, min(lo + results.shape[1], jobs.shape[0]), jobs[lo].arrival)
-        if run_list(s, jobs, results[row], log, math.inf, NEVER) != FINISHED:
+        start_window(s, lo, min(lo + results.shape[1], w.jobs.shape[0]), w.jobs[lo].arrival)
+        if run_list(s, w, results[row], log, math.inf, NEVER) != FINISHED:
             return row
     return -1

@@ -52,6 +52,7 @@ JOB_COLUMNS: tuple[JobColumn, ...] = (
     JobColumn("num_gpus", "int64", "GPUs", "GPUs requested"),
     JobColumn("share_milli", "int64", "1/1000 GPU", "share of one device"),
     JobColumn("duration_s", "float64", "s", "run time at num_gpus without pauses"),
+    JobColumn("isolated_s", "float64", "s", "run time alone at num_gpus and the requested batch, without pauses"),
     JobColumn("paused_gpu_s", "float64", "GPU-s", "GPUs x time held in pauses"),
 )
 
@@ -87,9 +88,9 @@ def _column(result: RunResult, name: str) -> Floats:
 
 
 def slowdown(jobs: pd.DataFrame) -> Floats:
-    """(jobs,) float64: jct / duration. NaN for a duration of 0, where the ratio means nothing."""
-    duration = jobs["duration_s"].to_numpy(np.float64)
-    return np.asarray(jobs["jct_s"] / np.where(duration > 0, duration, np.nan), dtype=np.float64)
+    """(jobs,) float64: jct / isolated run time. NaN for a run time of 0, where the ratio means nothing."""
+    alone = jobs["isolated_s"].to_numpy(np.float64)
+    return np.asarray(jobs["jct_s"] / np.where(alone > 0, alone, np.nan), dtype=np.float64)
 
 
 def mean_in_system(arrival: Floats, finish: Floats) -> Floats:
@@ -109,12 +110,13 @@ def mean_in_system(arrival: Floats, finish: Floats) -> Floats:
 
 
 def finish_time_fairness(jobs: pd.DataFrame, num_gpus: int) -> Floats:
-    """(jobs,) float64: rho of each completed job, jct / isolated jct; NaN for a duration of 0.
+    """(jobs,) float64: rho of each completed job, jct / isolated jct; NaN for a run time of 0.
 
     Isolated means alone on a 1/M share of the cluster (Themis, NSDI'20, section 4), M being the
     number of unfinished jobs averaged over the job's life. A rigid job that needs k GPUs and owns
     C/M of them runs the fraction C / (M k) of the time (Gavel, OSDI'20, "isolated" policy), so
-    isolated jct = duration x max(1, k M / C). Above 1: it was served worse than by partitioning.
+    isolated jct = run time x max(1, k M / C). Above 1: it was served worse than by partitioning. An elastic
+    job is taken as one of its request.
     """
     if jobs.empty:
         return np.empty(0)
@@ -141,9 +143,10 @@ def _capacity(result: RunResult) -> float:
 
 
 def _useful(result: RunResult) -> float:
-    """GPU-seconds that completed jobs need without pauses and lost work."""
+    """GPU-seconds that completed rigid jobs need without pauses and lost work, and that elastic ones held unpaused."""
     jobs = _completed(result)
-    return float((request_gpus(jobs) * jobs["duration_s"]).sum())
+    needed = (request_gpus(jobs) * jobs["duration_s"]).fillna(jobs["service_gpu_s"] - jobs["paused_gpu_s"])
+    return float(needed.sum())
 
 
 def _total(result: RunResult, name: str) -> float:
@@ -177,7 +180,7 @@ METRICS: tuple[Metric, ...] = (
         lambda r: mean(_column(r, "queueing_delay_s")),
     ),
     Metric("makespan_s", "s", "lower", "last finish - first arrival", lambda r: makespan(_training(r))),
-    Metric("mean_slowdown", "", "lower", "mean of jct / duration", lambda r: mean(slowdown(_completed(r)))),
+    Metric("mean_slowdown", "", "lower", "mean of jct / isolated run time", lambda r: mean(slowdown(_completed(r)))),
     Metric(
         "p99_slowdown", "", "lower", "99th percentile of slowdown", lambda r: percentile(slowdown(_completed(r)), 99)
     ),

@@ -17,6 +17,8 @@ from gymnasium import spaces
 
 from envs.jit import jit, jit_inline
 from envs.layout import RUNNING
+from envs.online import fitted_goodput
+from envs.rates import known_rate, type_held
 from envs.spec import MAX_TYPES, ClusterSpec
 
 # Tells the compiler that an index is not negative: else each access checks for Python's wrap-around.
@@ -54,6 +56,9 @@ FEATURES: tuple[Feature, ...] = (
     Feature("jobs", "known", 0, 1, "1 if its duration is known or estimated"),
     Feature("jobs", "progress", 0, 1, "share of the estimated duration done"),
     Feature("jobs", "preemptible", 0, 1, "1 if its GPUs may be taken away"),
+    Feature("jobs", "elastic", 0, 1, "1 if it may hold any number of GPUs up to its most"),
+    Feature("jobs", "held_share", 0, 1, "GPUs held, share of the cluster"),
+    Feature("jobs", "most_share", 0, 1, "most GPUs it may hold, share of the cluster, at most 1"),
     Feature("jobs", "request", 0, 1, "GPUs requested x, x / (x + 8)"),
     Feature("jobs", "age", 0, 1, "time since arrival x, x / (x + 1 h)"),
     Feature("jobs", "waited", 0, 1, "queueing delay x, x / (x + 1 h)"),
@@ -65,6 +70,11 @@ FEATURES: tuple[Feature, ...] = (
     Feature("jobs", "preemptions", 0, 1, "preemptions x, x / (x + 4)"),
     Feature("jobs", "rescales", 0, 1, "migrations x, x / (x + 4)"),
     Feature("jobs", "nodes_held", 0, 1, "nodes spanned x, x / (x + 4)"),
+    Feature("jobs", "goodput_1", 0, 1, "elastic: known goodput on 1 GPU, share x of its work an hour, x / (x + 1)"),
+    Feature("jobs", "goodput_2", 0, 1, "elastic: known goodput on 2 GPUs over that on 1 x, x / (x + 2)"),
+    Feature("jobs", "goodput_4", 0, 1, "elastic: known goodput on 4 GPUs over that on 1 x, x / (x + 4)"),
+    Feature("jobs", "goodput_8", 0, 1, "elastic: known goodput on 8 GPUs over that on 1 x, x / (x + 8)"),
+    Feature("jobs", "goodput_16", 0, 1, "elastic: known goodput on 16 GPUs over that on 1 x, x / (x + 16)"),
     Feature(
         "occupancy", "holder", NO_DEVICE, np.inf, "slot of the holder; -1 free, -2 inference, -3 shared, -4 no device"
     ),
@@ -75,7 +85,8 @@ JOB_COLUMNS = sum(f.block == "jobs" for f in FEATURES)
 
 # A job's last columns are squashed: x / (x + c), with these c. All its columns are written as x / (a x + b), with a = 1
 # and b = c there and a = 0 and b = 1 before: the same operation on whole rows, which the compiler vectorises.
-SQUASH = (8, 3600, 3600, 3600, 3600, 60, 3600, 60, 4, 4, 4)
+SQUASH = (8, 3600, 3600, 3600, 3600, 60, 3600, 60, 4, 4, 4, 1, 2, 4, 8, 16)
+GOODPUTS = (2, 4, 8, 16)  # GPUs of the last columns
 TILE = 16 * JOB_COLUMNS  # numbers in 16 rows, so that tables of a and b need not be as long as the jobs block
 SLOPE = np.tile(np.array([0] * (JOB_COLUMNS - len(SQUASH)) + [1] * len(SQUASH), np.float32), 16)
 OFFSET = np.tile(np.array([1] * (JOB_COLUMNS - len(SQUASH)) + list(SQUASH), np.float32), 16)
@@ -207,18 +218,21 @@ def write_occupancy(s, row, first, width):
 
 
 @jit_inline
-def write_job(s, j, row, at):
+def write_job(s, w, j, row, at):
     """Write the row of slot ``j``'s job, which starts at ``row[at]``, its last columns not yet squashed."""
     done, service, waited, pause = s.done[j], s.service[j], s.queueing_delay[j], 0.0
     if s.phase[j] == RUNNING:
-        done += max(0.0, s.now - s.anchor[j])
+        done += s.rate[j] * max(0.0, s.now - s.anchor[j])
         pause = max(0.0, s.anchor[j] - s.now)
         service += s.demand[j] * (s.now - s.held_since[j])
     else:
         waited += s.now - s.waiting_since[j]
     known = s.estimate[j] > 0
+    elastic = s.klass[j] >= 0
     total = s.estimate[j] + s.extra_work[j]
-    left = max(0.0, total - done) if known else 0.0
+    left = 0.0
+    if known:
+        left = max(0.0, s.estimate[j] * (1.0 - done / s.work[j]) if elastic else total - done)
     row[at] = 1.0
     row[at + 1] = s.gpus[j] > 0
     row[at + 2] = s.held_gpus[j] > 0
@@ -227,17 +241,45 @@ def write_job(s, j, row, at):
     row[at + 5] = known
     row[at + 6] = 1.0 - left / total if known else 0.0
     row[at + 7] = 1 - s.pinned[j]
-    row[at + 8] = s.request[j]
-    row[at + 9] = s.now - s.arrival[j]
-    row[at + 10] = waited
-    row[at + 11] = service
-    row[at + 12] = left
-    row[at + 13] = left
-    row[at + 14] = left * s.demand[j]
-    row[at + 15] = pause
-    row[at + 16] = s.num_preemptions[j]
-    row[at + 17] = s.num_rescales[j]
-    row[at + 18] = s.num_nodes_held[j]
+    row[at + 8] = elastic
+    row[at + 9] = s.gpus[j] / s.num_gpus
+    row[at + 10] = min(1.0, s.max_gpus[j] / s.num_gpus)
+    row[at + 11] = s.request[j]
+    row[at + 12] = s.now - s.arrival[j]
+    row[at + 13] = waited
+    row[at + 14] = service
+    row[at + 15] = left
+    row[at + 16] = left
+    row[at + 17] = left * s.request[j] * s.share[j] * 0.001
+    row[at + 18] = pause
+    row[at + 19] = s.num_preemptions[j]
+    row[at + 20] = s.num_rescales[j]
+    row[at + 21] = s.num_nodes_held[j]
+    if elastic:
+        write_goodputs(s, w, j, row, at + 22)
+
+
+@jit
+def known_goodput(s, w, j, t, gpus):
+    """What schedulers know of slot ``j``'s goodput on ``gpus`` GPUs of type ``t``, packed [work/s]; 0: impossible."""
+    if gpus > s.max_gpus[j]:
+        return 0.0
+    several = 1 if gpus > s.max_node_gpus[t] else 0
+    if s.online:
+        return fitted_goodput(s, w, j, t, several, gpus)
+    return known_rate(w, s.klass[j], s.epoch[j], t, several, gpus)
+
+
+@jit
+def write_goodputs(s, w, j, row, at):
+    """Write the last columns of elastic slot ``j``: goodput on 1, 2, 4, 8, 16 GPUs, not yet squashed."""
+    t = max(0, s.gpu_type[j])
+    if s.gpus[j] > 0:
+        t = type_held(s, j)
+    alone = known_goodput(s, w, j, t, 1)
+    row[at] = alone * 3600.0 / s.work[j]
+    for i in range(len(GOODPUTS)):
+        row[at + 1 + i] = known_goodput(s, w, j, t, GOODPUTS[i]) / alone if alone > 0 else 0.0
 
 
 @jit
@@ -250,18 +292,18 @@ def squash_rows(row, first, stop):
 
 
 @jit
-def write_jobs(s, row, jobs, slots, count):
+def write_jobs(s, w, row, jobs, slots, count):
     """Write the rows of the first ``count`` of ``slots``; the jobs block starts at ``row[jobs]``. The last slot."""
     last = -1
     for i in range(count):
         j = slots[i]
         last = max(last, j)
-        write_job(s, j, row, (jobs + j * JOB_COLUMNS) & NOT_NEGATIVE)
+        write_job(s, w, j, row, (jobs + j * JOB_COLUMNS) & NOT_NEGATIVE)
     return last
 
 
 @jit
-def fill_observation(s, row, width):
+def fill_observation(s, w, row, width):
     """Write the whole row (R,) float32; ``width`` is the layout's GPUs per node."""
     jobs = CLUSTER_COLUMNS + s.num_nodes * NODE_COLUMNS
     end = jobs + s.num_slots * JOB_COLUMNS
@@ -270,18 +312,19 @@ def fill_observation(s, row, width):
     block = row[jobs:end]
     for i in range(block.shape[0]):
         block[i] = 0.0
-    last = max(write_jobs(s, row, jobs, s.waiting, s.num_waiting), write_jobs(s, row, jobs, s.running, s.num_running))
+    last = write_jobs(s, w, row, jobs, s.waiting, s.num_waiting)
+    last = max(last, write_jobs(s, w, row, jobs, s.running, s.num_running))
     squash_rows(row, jobs, jobs + (last + 1) * JOB_COLUMNS)
     write_occupancy(s, row, end, width)
 
 
 @jit
-def refresh_observation(s, row, width, j):
+def refresh_observation(s, w, row, width, j):
     """Bring the row up to date after an edit of slot ``j``, which takes no time."""
     jobs = CLUSTER_COLUMNS + s.num_nodes * NODE_COLUMNS
     at = (jobs + j * JOB_COLUMNS) & NOT_NEGATIVE
     write_cluster(s, row)
     write_free(s, row, CLUSTER_COLUMNS)
-    write_job(s, j, row, at)
+    write_job(s, w, j, row, at)
     squash_rows(row, at, at + JOB_COLUMNS)
     write_occupancy(s, row, jobs + s.num_slots * JOB_COLUMNS, width)

@@ -32,6 +32,7 @@ class Key(IntEnum):
     GITTINS = 8
     RANDOM = 9
     GIVEN = 10  # key1 and key2 were stored by the caller
+    QUEUE = 11  # levels, first come first served within each
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,22 @@ def set_order(states: np.recarray, order: ListOrder) -> None:
 
 
 @jit
+def done_at_now(s, j):
+    """Work of slot ``j`` done at ``s.now``."""
+    if s.phase[j] == RUNNING and s.now > s.anchor[j]:
+        return s.done[j] + s.rate[j] * (s.now - s.anchor[j])
+    return s.done[j]
+
+
+@jit
+def time_left(s, j):
+    """Estimated time left of slot ``j`` [s]; 0: unknown or overdue. An elastic job's is as at its request."""
+    if s.klass[j] >= 0:
+        return s.estimate[j] * max(0.0, 1.0 - done_at_now(s, j) / s.work[j])
+    return max(0.0, s.estimate[j] + s.extra_work[j] - done_at_now(s, j))
+
+
+@jit
 def set_key(s, j, key):
     """Store the sort key of slot ``j`` at ``s.now`` in ``s.key1[j]``, ``s.key2[j]``; ``key`` is ``s.order_key``."""
     if key == Key.GIVEN:
@@ -91,10 +108,7 @@ def set_key(s, j, key):
     elif key == Key.GPU_TIME:
         first = s.estimate[j] * s.demand[j]
     elif key == Key.REMAINING or key == Key.REMAINING_GPU_TIME:
-        done = s.done[j]
-        if s.phase[j] == RUNNING and s.now > s.anchor[j]:
-            done += s.now - s.anchor[j]
-        first = max(0.0, s.estimate[j] + s.extra_work[j] - done)
+        first = time_left(s, j)
         if key == Key.REMAINING_GPU_TIME:
             first *= s.demand[j]
     elif key == Key.SERVICE:
@@ -104,6 +118,9 @@ def set_key(s, j, key):
     elif key == Key.LEVEL:
         first = 2.0 * s.level[j] + (0.0 if s.level_started[j] else 1.0)
         second = s.start_time[j] if s.level_started[j] else s.enter_time[j]
+    elif key == Key.QUEUE:
+        first = float(s.level[j])
+        second = s.enter_time[j]
     elif key == Key.GITTINS:
         first = -s.values[s.level[j]]
     elif key == Key.RANDOM:

@@ -7,11 +7,10 @@ list scheduler can ask "what if these jobs were gone". :func:`take_targets` then
 
 from __future__ import annotations
 
+from envs.devices import WHOLE, take_share, take_targets
 from envs.jit import jit
-from envs.layout import CONSOLIDATED, COUNT, HOLDER_NONE, HOLDER_SHARED, RANDOM
-from envs.rng import Purpose, hash45, uniform
-
-WHOLE = 1000  # share of a whole device [1/1000]
+from envs.layout import CONSOLIDATED, COUNT, EMPTIEST, RANDOM, SPREAD
+from envs.rng import Purpose, uniform
 
 
 @jit
@@ -115,6 +114,65 @@ def find_count(s, j, k, free):
 
 
 @jit
+def emptiest_on(s, k, t, free):
+    """What is needed of the node of type ``t`` with most free devices, and so on; ``k`` must be there."""
+    need, count = k, 0
+    while need > 0:
+        best = -1
+        for n in range(s.num_nodes):
+            usable = s.node_type[n] == t and free[n] > 0 and not is_target(s, n, count)
+            if usable and (best < 0 or free[n] > free[best]):
+                best = n
+        s.target_node[count], s.target_count[count] = best, min(need, free[best])
+        need -= s.target_count[count]
+        count += 1
+    return count
+
+
+@jit
+def gather_on(s, k, t, free):
+    """One node of type ``t`` if one has enough, the fullest such; else all of the emptiest, and so on."""
+    need, count = k, 0
+    while need > 0:
+        best = best_fit_on(s, need, t, free, count)
+        if best >= 0:
+            s.target_node[count], s.target_count[count] = best, need
+            return count + 1
+        for n in range(s.num_nodes):
+            usable = s.node_type[n] == t and free[n] > 0 and not is_target(s, n, count)
+            if usable and (best < 0 or free[n] > free[best]):
+                best = n
+        s.target_node[count], s.target_count[count] = best, free[best]
+        need -= free[best]
+        count += 1
+    return count
+
+
+@jit
+def find_elastic(s, j, k, rule, free):
+    """Any ``k`` free devices for elastic slot ``j``, of the first type that has enough, chosen by ``rule``."""
+    if rule == COUNT:
+        return find_count(s, j, k, free)
+    if rule == RANDOM:
+        return find_random(s, j, k, free)
+    if rule == SPREAD:
+        return find_spread(s, j, k, free)
+    for t in range(s.num_types):
+        if allowed(s, j, t) and s.type_free[t] >= k:
+            return emptiest_on(s, k, t, free) if rule == EMPTIEST else gather_on(s, k, t, free)
+    return 0
+
+
+@jit
+def place_count(s, j, k, rule):
+    """Give elastic slot ``j``, which holds nothing, ``k`` free devices; whether there were enough."""
+    count = find_elastic(s, j, k, rule, s.node_free)
+    if count > 0:
+        take_targets(s, j, count)
+    return count > 0
+
+
+@jit
 def spread_on(s, k, t, free):
     """One device at a time from the node of type ``t`` with most free ones; ``k`` must be there."""
     for n in range(s.num_nodes):
@@ -204,6 +262,8 @@ def find_placement(s, j, rule):
         return find_count(s, j, k, s.node_free)
     if rule == RANDOM:
         return find_random(s, j, k, s.node_free)
+    if rule == EMPTIEST:
+        return find_elastic(s, j, k, rule, s.node_free)
     return find_spread(s, j, k, s.node_free)
 
 
@@ -228,67 +288,6 @@ def fits_empty(s, j, rule):
 
 
 @jit
-def node_mix(n):
-    """A hash of a node number; sums of it identify multisets of nodes."""
-    return hash45(n)
-
-
-@jit
-def touch(s, j):
-    """List slot ``j`` for the commit at the end of the pass."""
-    if s.touched[j] == 0:
-        s.touched[j] = 1
-        s.touched_slots[s.num_touched] = j
-        s.num_touched += 1
-
-
-@jit
-def take_on_node(s, j, n, count):
-    """Give slot ``j`` the ``count`` lowest free devices of node ``n``."""
-    g = s.node_first[n]
-    left = count
-    while left > 0:
-        if s.gpu_free_milli[g] == WHOLE:
-            s.gpu_holder[g] = j
-            s.gpu_free_milli[g] = 0
-            s.gpu_since[g] = s.now
-            s.gpu_next[g] = s.first_gpu[j]
-            s.first_gpu[j] = g
-            left -= 1
-        g += 1
-    s.gpus[j] += count
-    s.node_free[n] -= count
-    s.type_free[s.node_type[n]] -= count
-    s.node_hash[j] += count * node_mix(n)
-    s.num_nodes_held[j] += 1
-
-
-@jit
-def take_targets(s, j, count):
-    """Give slot ``j`` the placement found last; it must hold nothing."""
-    touch(s, j)
-    for i in range(count):
-        take_on_node(s, j, s.target_node[i], s.target_count[i])
-
-
-@jit
-def take_share(s, j, g):
-    """Give slot ``j`` its fraction of device ``g``."""
-    touch(s, j)
-    n = s.gpu_node[g]
-    if s.gpu_free_milli[g] == WHOLE:
-        s.gpu_holder[g] = HOLDER_SHARED
-        s.node_free[n] -= 1
-        s.type_free[s.node_type[n]] -= 1
-    s.gpu_free_milli[g] -= s.share[j]
-    s.first_gpu[j] = g
-    s.gpus[j] = 1
-    s.node_hash[j] = node_mix(n)
-    s.num_nodes_held[j] = 1
-    s.taken_at[j] = s.now
-
-
-@jit
 def place(s, j, rule):
     """Find and take a placement for slot ``j`` on free devices; whether it succeeded."""
     if s.share[j] < WHOLE:
@@ -300,47 +299,3 @@ def place(s, j, rule):
     if count > 0:
         take_targets(s, j, count)
     return count > 0
-
-
-@jit
-def release(s, j, log):
-    """Take all devices from slot ``j`` and log who held them (unless ``log`` has no rows)."""
-    touch(s, j)
-    g = s.first_gpu[j]
-    if s.share[j] < WHOLE:
-        if g >= 0:
-            log_interval(s, j, g, s.taken_at[j], log)
-            s.gpu_free_milli[g] += s.share[j]
-            if s.gpu_free_milli[g] == WHOLE:
-                free_device(s, g)
-    else:
-        while g >= 0:
-            log_interval(s, j, g, s.gpu_since[g], log)
-            s.gpu_free_milli[g] = WHOLE
-            free_device(s, g)
-            g = s.gpu_next[g]
-    s.first_gpu[j] = -1
-    s.gpus[j] = 0
-    s.node_hash[j] = 0
-    s.num_nodes_held[j] = 0
-
-
-@jit
-def free_device(s, g):
-    """Count device ``g`` as wholly free again."""
-    n = s.gpu_node[g]
-    s.gpu_holder[g] = HOLDER_NONE
-    s.node_free[n] += 1
-    s.type_free[s.node_type[n]] += 1
-
-
-@jit
-def log_interval(s, j, g, start, log):
-    """Append one row to the log of GPU intervals; the caller has made sure that there is room."""
-    if log.shape[0] > 0 and s.now > start:
-        row = log[s.log_len]
-        row.gpu = g
-        row.job = s.job_id[j]
-        row.start = start
-        row.end = s.now
-        s.log_len += 1

@@ -1,7 +1,8 @@
 """The slow reference simulator: plain Python, one job and one device at a time.
 
-Written from docs/design/001-core.md alone (its sections are named below) and never from the compiled
-core, so that the two are independent statements of the same rules: the shortest one, not the fastest.
+Written from docs/design/001-core.md and 002-elastic.md alone (their sections are named below) and never from
+the compiled core, so that the two are independent statements of the same rules: the shortest one, not the fastest.
+Not here: knowledge ``online``.
 """
 
 from __future__ import annotations
@@ -12,26 +13,42 @@ from collections.abc import Iterator
 from typing import Any
 
 from envs.order import Key, ListOrder
-from envs.reference_devices import WHOLE, Devices, Job
-from envs.rng import Purpose, helios_estimate, uniform
+from envs.reference_decisions import Chooser, decide
+from envs.reference_devices import Devices
+from envs.reference_jobs import WHOLE, Job
+from envs.reference_workload import Profiles, read_jobs
+from envs.rng import Purpose, uniform
 from envs.spec import ClusterSpec, SimConfig
+from traces.profiles import load_profiles
 from traces.trace import Trace
 
-INPUT = "arrival_s num_gpus share_milli duration_s gpu_type preemptible"
 OUTPUT = "first_start_s finish_s queueing_delay_s service_gpu_s paused_gpu_s num_rescales num_preemptions status"
 
 
 class Run:
-    """One simulation: the state at ``now``, the rounds of events (section 1) and the passes (section 4)."""
+    """One simulation: the state at ``now``, the rounds of events (001, section 1) and the passes (001, section 4)."""
 
-    def __init__(self, trace: Trace, cluster: ClusterSpec, order: ListOrder, config: SimConfig, seed: int) -> None:
-        self.order, self.config, self.seed = order, config.resolve(), seed
-        self.jobs = [
-            _read_job(i, row, self.config, seed, trace.first_row) for i, row in enumerate(trace.jobs.to_dict("records"))
-        ]
+    def __init__(
+        self,
+        trace: Trace,
+        cluster: ClusterSpec,
+        scheduler: ListOrder | Chooser,
+        config: SimConfig,
+        seed: int,
+        profiles: Profiles | None = None,
+        tuned: bool = False,
+        known: Profiles | None = None,
+    ) -> None:
+        self.chooser = None if isinstance(scheduler, ListOrder) else scheduler
+        self.order = scheduler if isinstance(scheduler, ListOrder) else ListOrder(Key.ARRIVAL)
+        self.config, self.seed = config.resolve(), seed
         self.devices, self.empty = Devices(cluster), Devices(cluster)
-        self.limits = (*(order.limits if order.key in (Key.LEVEL, Key.GITTINS) else ()), math.inf)
+        truth = load_profiles() if profiles is None else profiles
+        self.jobs = read_jobs(trace, self.devices, self.order, self.config, seed, truth, known or truth, tuned)
+        self.toggles = [0] * len(self.devices.sizes)  # failures and repairs of each node
+        self.toggle_at = [self.time_up_or_down(node) for node in range(len(self.toggles))]
         self.now = -math.inf
+        self.passes = 0
 
     def running(self) -> list[Job]:
         return [job for job in self.jobs if job.devices]
@@ -39,7 +56,10 @@ class Run:
     def waiting(self) -> list[Job]:
         return [job for job in self.jobs if job.status == "active" and not job.devices]
 
-    # Section 1: events
+    def nodes_of(self, job: Job) -> Counter[int]:
+        return self.devices.nodes_of(job)
+
+    # 001, section 1: events
     def play(self) -> None:
         rounds = 0
         while any(job.status in ("unarrived", "active") for job in self.jobs):
@@ -47,7 +67,10 @@ class Run:
             rounds = rounds + 1 if self.now == last else 1
             if self.now == math.inf or rounds > 64 + 8 * len(self.jobs):
                 raise RuntimeError(f"the reference simulator is stalled at {last} s")
-            happened = [self.complete(), self.cross_levels(), self.admit(), self.promote()]
+            happened = [self.complete(), self.fail_and_repair()]
+            if any(happened):
+                self.interfere()
+            happened += [self.cross_levels(), self.admit(), self.promote()]
             ticks = rounds == 1 and any(_multiple_from(self.now, step) == self.now for step in self.tick_steps())
             if ticks or (self.config.event_driven and any(happened)):
                 self.schedule()
@@ -60,6 +83,7 @@ class Run:
         if waiting and self.config.event_driven:
             yield from (job.crossing for job in running)
         yield from (self.promotion(job) for job in waiting)
+        yield from self.toggle_at
         yield from (_multiple_from(math.nextafter(self.now, math.inf), step) for step in self.tick_steps())
 
     def tick_steps(self) -> Iterator[float]:
@@ -70,22 +94,22 @@ class Run:
             yield self.order.quantum_s
 
     def complete(self) -> bool:
-        ended = [job for job in self.running() if job.finish_s <= self.now]
+        """End epochs, and the jobs whose last one ended."""
+        ended = []
+        for job in self.running():
+            while job.finish_s <= self.now and job.target < job.work:
+                job.end_epoch()
+            if job.finish_s <= self.now:
+                ended.append(job)
         for job in ended:
             job.service_gpu_s = job.service_at(job.finish_s)
-            self.settle_pause(job, job.finish_s)
+            job.settle_pause(job.finish_s)
             self.devices.take_back(job)
             job.status = "completed"
         return bool(ended)
 
     def cross_levels(self) -> bool:
-        crossed = [job for job in self.running() if job.crossing <= self.now]
-        for job in crossed:
-            while job.crossing <= self.now:
-                job.level_service, job.level_since = self.limits[job.level], job.crossing
-                job.level += 1
-                job.crossing = self.next_crossing(job)
-        return bool(crossed)
+        return any([job.cross_levels(self.now) for job in self.running()])
 
     def admit(self) -> bool:
         arrived = [job for job in self.jobs if job.status == "unarrived" and job.arrival_s <= self.now]
@@ -93,6 +117,7 @@ class Run:
             fits = self.empty.find(job, self.config, self.seed) is not None
             job.status = "active" if fits else "rejected"
             job.wait_start = job.entry = job.arrival_s
+            job.queue = (0, job.arrival_s, job.job_id)
         return bool(arrived)
 
     def promote(self) -> bool:
@@ -101,59 +126,60 @@ class Run:
             job.level, job.level_service, job.level_wait, job.started, job.entry = 0, 0.0, 0.0, False, self.now
         return bool(promoted)
 
-    # Section 6: levels
-    def next_crossing(self, job: Job) -> float:
-        return job.level_since + (self.limits[job.level] - job.level_service) / job.request
-
     def promotion(self, job: Job) -> float:
         """When a waiting job enters level 0 again."""
         if self.order.promote == 0 or job.level == 0:
             return math.inf
         return job.wait_start + (self.order.promote * job.level_service / job.request - job.level_wait)
 
-    # Section 2: what a change of GPUs does to a job
-    def start(self, job: Job) -> None:
-        job.queueing_delay_s += self.now - job.wait_start
-        job.level_wait += self.now - job.wait_start if job.level > 0 else 0.0
-        job.hold_start = job.level_since = self.now
-        job.first_start_s = self.now if job.num_starts == 0 else job.first_start_s
-        self.set_anchor(job, paused=job.num_starts > 0)
-        job.num_starts += 1
-        job.crossing = self.next_crossing(job)
-        if not job.started:
-            job.started, job.entry = True, self.now
+    # 002, section 3: node failures and interference
+    def time_up_or_down(self, node: int) -> float:
+        """How long a node's present state lasts."""
+        mean = self.config.node_mttr_s if self.toggles[node] % 2 else self.config.node_mtbf_s
+        if self.config.node_mtbf_s == 0:
+            return math.inf
+        return -mean * math.log(1 - uniform(self.seed, Purpose.FAILURE, node, self.toggles[node]))
 
-    def set_anchor(self, job: Job, paused: bool) -> None:
-        pause = self.config.rescale_s if paused and self.config.rescale_cost == "constant" else 0.0
-        job.pause_start = self.now
-        job.anchor = self.now + pause
-        job.finish_s = job.anchor + (job.work - job.done)
+    def fail_and_repair(self) -> bool:
+        happened = False
+        for node in range(len(self.toggles)):
+            while self.toggle_at[node] <= self.now:
+                happened = True
+                self.toggles[node] += 1
+                self.toggle_at[node] += self.time_up_or_down(node)
+                if self.toggles[node] % 2:
+                    self.fail(node)
+                else:
+                    self.devices.down.remove(node)
+        return happened
 
-    def preempt(self, job: Job, done: float) -> None:
-        """``done`` is the work done at this instant."""
-        step = self.config.checkpoint_s
-        job.done = math.floor(done / step) * step if step > 0 else done
-        if self.config.rescale_cost == "helios":
-            job.work += 7.0 if job.num_gpus == 1 else 30.0 if job.num_gpus <= 8 else 60.0
-        job.service_gpu_s += job.request * (self.now - job.hold_start)
-        job.level_service += job.request * (self.now - job.level_since)
-        self.settle_pause(job, self.now)
-        job.wait_start = self.now
-        job.num_preemptions += 1
+    def fail(self, node: int) -> None:
+        for job in self.running():
+            if node in self.nodes_of(job):
+                done = job.done_at(self.now)
+                job.cross_levels(self.now)
+                self.devices.take_back(job)
+                job.preempt(self.now, done)
+        self.devices.down.add(node)
 
-    def migrate(self, job: Job, done: float) -> None:
-        job.done = done
-        self.settle_pause(job, self.now)
-        self.set_anchor(job, paused=True)
-        job.num_rescales += 1
+    def interfere(self) -> None:
+        """Slow down elastic jobs on several nodes that share one with another job on several nodes."""
+        nodes = {job.job_id: set(self.nodes_of(job)) for job in self.running()}
+        several = {i: own for i, own in nodes.items() if len(own) > 1}
+        for job in self.running():
+            own = several.get(job.job_id, set())
+            shared = any(own & other for i, other in several.items() if i != job.job_id)
+            factor = 1 - self.config.interference if shared else 1.0
+            if job.training is not None and factor != job.factor:
+                job.set_factor(self.now, factor)
 
-    def settle_pause(self, job: Job, now: float) -> None:
-        job.paused_gpu_s += job.request * max(0.0, min(job.anchor, now) - job.pause_start)
-
-    # Section 4: passes. They only move devices; what it means for each job is settled at the end.
+    # 001, section 4: passes. They only move devices; what it means for each job is settled at the end.
     def schedule(self) -> None:
         before = [(self.nodes_of(job), job.done_at(self.now)) for job in self.jobs]
-        if not self.order.preemptive:
+        self.update_queues()
+        if self.chooser is not None:
+            self.pass_of_chooser(self.chooser)
+        elif not self.order.preemptive:
             for job in self.candidates():
                 if not job.devices and not self.try_place(job) and not self.order.backfill:
                     break
@@ -163,14 +189,30 @@ class Run:
             self.pass_with_eviction()
         for job, (nodes, done) in zip(self.jobs, before, strict=True):
             if nodes and not job.devices:
-                self.preempt(job, done)
+                job.preempt(self.now, done)
             elif job.devices and not nodes:
-                self.start(job)
+                job.start(self.now, self.where(job))
             elif nodes != self.nodes_of(job):
-                self.migrate(job, done)
+                job.rescale(self.now, done, nodes.total(), self.where(job))
+        self.interfere()
 
-    def nodes_of(self, job: Job) -> Counter[int]:
-        return Counter(self.devices.node_of[d] for d in job.devices)
+    def pass_of_chooser(self, chooser: Chooser) -> None:
+        active = [job for job in self.jobs if job.status == "active"]
+        if active:
+            decide(chooser, self.now, self.passes, active, self.devices, self.config, self.seed)
+            self.passes += 1
+
+    def where(self, job: Job) -> tuple[str, tuple[int, ...]]:
+        """Type and GPUs per node of a job's devices; in Pollux's simulator nodes stand in the order taken."""
+        nodes = self.nodes_of(job)
+        order = nodes if self.config.compat == "pollux" else sorted(nodes)
+        return self.devices.type_of[next(iter(nodes))], tuple(nodes[n] for n in order)
+
+    def update_queues(self) -> None:
+        """Move the jobs that crossed a limit since the last pass to the end of their level's queue."""
+        for job in self.jobs:
+            if job.queue and job.queue[0] != job.level:
+                job.queue = (job.level, self.now, job.job_id)
 
     def try_place(self, job: Job, *types: str) -> bool:
         devices = self.devices.find(job, self.config, self.seed, *types)
@@ -185,7 +227,7 @@ class Run:
         devices, kept = self.devices, list[tuple[Job, str]]()
         quota = dict.fromkeys(devices.types, 0)  # in thousandths of a device
         for node, gpus in enumerate(devices.sizes):
-            quota[devices.type_of[node]] += gpus * WHOLE
+            quota[devices.type_of[node]] += gpus * WHOLE if node not in devices.down else 0
         for job in [job for job in self.running() if not job.preemptible] + self.candidates():
             held = {devices.type_of[node] for node in self.nodes_of(job)}
             demand = job.num_gpus * job.share_milli
@@ -217,9 +259,11 @@ class Run:
                 self.devices.take_back(victim)
         self.devices.give(job, self.devices.lowest(targets))
 
-    # Section 5: keys
-    def rank(self, job: Job) -> tuple[float, float, int]:
-        remaining = max(0.0, job.estimate + (job.work - job.duration_s) - job.done_at(self.now))
+    # 001, section 5: keys
+    def rank(self, job: Job) -> tuple[float, ...]:
+        if self.order.key == Key.QUEUE:
+            return job.queue
+        remaining = job.remaining_at(self.now)
         key1 = {
             Key.ARRIVAL: 0.0,
             Key.NUM_GPUS: job.num_gpus,
@@ -235,14 +279,6 @@ class Run:
         return key1[self.order.key], job.entry if self.order.key == Key.LEVEL else 0.0, job.job_id
 
 
-def _read_job(job_id: int, row: dict[Any, Any], config: SimConfig, seed: int, first_row: int) -> Job:
-    duration = float(row["duration_s"])
-    estimate = {"oracle": duration, "unknown": 0.0}.get(config.durations, float(row["estimate_s"]))
-    if math.isnan(estimate):
-        estimate = helios_estimate(seed, first_row + job_id, duration)
-    return Job(job_id=job_id, estimate=estimate, work=duration, **{name: row[name] for name in INPUT.split()})
-
-
 def _multiple_from(time: float, step: float) -> float:
     """The least multiple of ``step`` that is not before ``time``."""
     k = math.floor(time / step) - 1
@@ -252,14 +288,23 @@ def _multiple_from(time: float, step: float) -> float:
 
 
 def simulate_reference(
-    trace: Trace, cluster: ClusterSpec, order: ListOrder, config: SimConfig, seed: int = 0
+    trace: Trace,
+    cluster: ClusterSpec,
+    scheduler: ListOrder | Chooser,
+    config: SimConfig,
+    seed: int = 0,
+    profiles: Profiles | None = None,
+    tuned: bool = False,
+    known: Profiles | None = None,
 ) -> dict[str, list[Any]]:
     """Run a trace to its end; columns by name, one entry a job in trace order.
 
     ``first_start_s``, ``finish_s`` [s, nan for a rejected job], ``queueing_delay_s`` [s],
     ``service_gpu_s``, ``paused_gpu_s`` [GPU-s], ``num_rescales``, ``num_preemptions``, ``status``
-    ("completed" or "rejected"). Raises RuntimeError for a run that stops advancing.
+    ("completed" or "rejected"). ``profiles``: by model, those that elastic jobs run by (None: the shipped ones);
+    ``known``: those by which batches are chosen and run times estimated (None: the same). ``tuned``: elastic jobs
+    choose their batch. Raises RuntimeError for a run that stops advancing or a decision without room.
     """
-    run = Run(trace, cluster, order, config, seed)
+    run = Run(trace, cluster, scheduler, config, seed, profiles, tuned, known)
     run.play()
     return {name: [getattr(job, name) for job in run.jobs] for name in OUTPUT.split()}

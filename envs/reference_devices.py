@@ -1,65 +1,16 @@
-"""Jobs and devices of the slow reference simulator: who holds what, and which devices a job would get.
+"""Devices of the slow reference simulator: who holds what, and which devices a job would get.
 
-Written from docs/design/001-core.md, section 3, alone, as envs/reference.py is from the rest of it.
+Written from docs/design/001-core.md, section 3, and docs/design/002-elastic.md, section 4, alone.
 """
 
 from __future__ import annotations
 
-import math
+from collections import Counter
 from copy import copy
-from dataclasses import dataclass, field
 
+from envs.reference_jobs import WHOLE, Job
 from envs.rng import Purpose, uniform
 from envs.spec import ClusterSpec, SimConfig
-
-WHOLE = 1000  # a device, in thousandths
-
-
-@dataclass
-class Job:
-    """A rigid job and all that happens to it; times in seconds, ``devices`` empty while it waits."""
-
-    job_id: int
-    arrival_s: float
-    num_gpus: int
-    share_milli: int  # of each device
-    duration_s: float
-    gpu_type: str
-    preemptible: bool
-    estimate: float
-    work: float
-    status: str = "unarrived"  # then active, completed or rejected
-    devices: list[int] = field(default_factory=list)
-    done: float = 0.0
-    anchor: float = math.nan
-    finish_s: float = math.nan
-    first_start_s: float = math.nan
-    hold_start: float = math.nan  # when it last got GPUs
-    pause_start: float = math.nan  # when it last got GPUs or moved
-    wait_start: float = math.nan
-    queueing_delay_s: float = 0.0
-    service_gpu_s: float = 0.0  # of finished holds
-    paused_gpu_s: float = 0.0
-    num_starts: int = 0
-    num_rescales: int = 0
-    num_preemptions: int = 0
-    level: int = 0
-    level_service: float = 0.0  # at level_since
-    level_since: float = math.nan
-    crossing: float = math.inf
-    level_wait: float = 0.0  # waiting time since level 0 was last entered, of finished waits
-    started: bool = False  # since level 0 was last entered
-    entry: float = math.nan  # when that start, or the entry into the waiting set, happened
-
-    @property
-    def request(self) -> float:
-        return self.num_gpus * self.share_milli / 1000
-
-    def done_at(self, now: float) -> float:
-        return self.done + max(0.0, now - self.anchor) if self.devices else self.done
-
-    def service_at(self, now: float) -> float:
-        return self.service_gpu_s + (self.request * (now - self.hold_start) if self.devices else 0.0)
 
 
 class Devices:
@@ -72,6 +23,7 @@ class Devices:
         self.node_of = [node for node, gpus in enumerate(self.sizes) for _ in range(gpus)]
         self.on_node = [[d for d, n in enumerate(self.node_of) if n == node] for node in range(len(self.sizes))]
         self.holders: list[dict[int, int]] = [{} for _ in self.node_of]  # job_id -> share
+        self.down: set[int] = set()  # failed nodes
 
     def give(self, job: Job, devices: list[int]) -> None:
         job.devices = devices
@@ -91,40 +43,56 @@ class Devices:
 
     def free_on(self, node: int) -> list[int]:
         """The wholly free devices of a node."""
-        return [d for d in self.on_node[node] if not self.holders[d]]
+        return [] if node in self.down else [d for d in self.on_node[node] if not self.holders[d]]
 
     def allowed(self, job: Job) -> tuple[str, ...]:
+        if job.training is not None:
+            return tuple(job.training.node_gpus)
         return (job.gpu_type,) if job.gpu_type else self.types
 
-    def find(self, job: Job, config: SimConfig, seed: int, *types: str) -> list[int] | None:
+    def nodes_of(self, job: Job) -> Counter[int]:
+        """GPUs held by node, in the order taken."""
+        return Counter(self.node_of[d] for d in job.devices)
+
+    def find(self, job: Job, config: SimConfig, seed: int, *types: str, elastic_gpus: int = 0) -> list[int] | None:
         """Devices for a job, on some types if these are given, or None where it has to wait."""
         if job.share_milli == WHOLE:
-            counts = self.find_nodes(job, config, seed, *types)
+            counts = self.find_nodes(job, config, seed, *types, elastic_gpus=elastic_gpus)
             return None if counts is None else self.lowest(counts)
         allowed = types or self.allowed(job)
         left = {d: WHOLE - sum(h.values()) for d, h in enumerate(self.holders)}
-        fitting = [d for d in left if left[d] >= job.share_milli and self.type_of[self.node_of[d]] in allowed]
+        usable = [d for d in left if self.node_of[d] not in self.down and self.type_of[self.node_of[d]] in allowed]
+        fitting = [d for d in usable if left[d] >= job.share_milli]
         return [min(fitting, key=lambda d: (left[d], d))] if fitting else None
 
     def lowest(self, counts: dict[int, int]) -> list[int]:
         return [d for node, count in counts.items() for d in self.free_on(node)[:count]]
 
-    def find_nodes(self, job: Job, config: SimConfig, seed: int, *types: str) -> dict[int, int] | None:
-        """GPUs to take from each node for a job of whole GPUs, or None."""
+    def find_nodes(
+        self, job: Job, config: SimConfig, seed: int, *types: str, elastic_gpus: int = 0
+    ) -> dict[int, int] | None:
+        """GPUs to take from each node, in the order taken, for a job of whole GPUs, or None.
+
+        ``elastic_gpus``: how many an elastic job gets by a decision; 0: its request, by the rules of rigid jobs.
+        """
+        count = elastic_gpus or job.num_gpus
         free = {n: len(self.free_on(n)) for n, t in enumerate(self.type_of) if t in (types or self.allowed(job))}
-        if config.placement == "consolidated":
-            return self._consolidated(free, job.num_gpus)
+        if config.placement == "consolidated" and not elastic_gpus:
+            return self._consolidated(free, count)
         total = {t: sum(free[n] for n in free if self.type_of[n] == t) for t in self.types}
-        enough = [t for t in self.types if total[t] >= job.num_gpus]
+        enough = [t for t in self.types if total[t] >= count]
         if not enough:
             return None
         # max and min return the first of equals.
         chosen = max(enough, key=lambda t: total[t]) if config.placement == "spread" else enough[0]
         nodes = [n for n in free if self.type_of[n] == chosen]
+        if config.placement in ("consolidated", "emptiest"):
+            return _gather({n: free[n] for n in nodes}, count, best_fit=config.placement == "consolidated")
         if config.placement == "random":
-            nodes.sort(key=lambda n: uniform(seed, Purpose.PLACEMENT, job.job_id * 65536 + n, job.num_starts))
+            placed = job.num_starts + job.num_rescales
+            nodes.sort(key=lambda n: uniform(seed, Purpose.PLACEMENT, job.job_id * 65536 + n, placed))
         taken = dict.fromkeys(nodes, 0)
-        for _ in range(job.num_gpus):
+        for _ in range(count):
             left = {n: free[n] - taken[n] for n in nodes if free[n] > taken[n]}
             taken[max(left, key=lambda n: left[n]) if config.placement == "spread" else next(iter(left))] += 1
         return taken
@@ -150,3 +118,14 @@ class Devices:
 def _best_fit(free: dict[int, int], count: int) -> dict[int, int] | None:
     fitting = [n for n in free if free[n] >= count]
     return {min(fitting, key=lambda n: (free[n], n)): count} if fitting else None
+
+
+def _gather(free: dict[int, int], count: int, best_fit: bool) -> dict[int, int]:
+    """Take from the emptiest node until, with ``best_fit``, one node has all the rest: then the fullest such one."""
+    taken: dict[int, int] = {}
+    while count > 0:
+        last = _best_fit(free, count) if best_fit else None
+        node = max(free, key=lambda n: free[n]) if last is None else next(iter(last))
+        taken[node] = min(count, free.pop(node))
+        count -= taken[node]
+    return taken

@@ -22,6 +22,7 @@ class Purpose(IntEnum):
     PLACEMENT = 1
     ESTIMATE = 2
     WINDOW = 3
+    FAILURE = 4
 
 
 # The ufuncs wrap uint64 scalars in silence where + and * warn in interpreted code (NUMBA_DISABLE_JIT=1);

@@ -17,6 +17,7 @@ from envs.observe import ObservationLayout
 from envs.settings import EnvSettings
 from envs.simulate import Progress, RunResult, interval_frame, job_frame
 from envs.spec import ClusterSpec, SimConfig
+from envs.workload import Profiles
 from traces.trace import Trace
 
 RENEW = 1000  # decisions between calls of progress
@@ -46,13 +47,14 @@ def rollout(
     seed: int = 0,
     record: bool = False,
     progress: Progress | None = None,
+    profiles: Profiles | None = None,
 ) -> RunResult:
     """Let ``policy`` schedule all of ``trace``; the result is as simulate()'s.
 
     ``decision_s`` has one entry a scheduling pass: the CPU time of all its edits. Jobs that do not finish
     before the environment's horizon have status unfinished.
     """
-    batch = Batch(_settings(trace, cluster, config, policy, seed), 1, MANUAL, record, own_clock=True)
+    batch = Batch(_settings(trace, cluster, config, policy, seed, profiles), 1, MANUAL, record, own_clock=True)
     began = time.process_time()
     batch.reset(np.array([seed], np.int64), starts=np.zeros(1, np.int64))
     decisions, spent, steps = [], 0.0, 0
@@ -71,7 +73,9 @@ def rollout(
     return _result(batch, policy.name, np.array(decisions), time.process_time() - began, seed)
 
 
-def _settings(trace: Trace, cluster: ClusterSpec, config: SimConfig, policy: Policy, seed: int) -> EnvSettings:
+def _settings(
+    trace: Trace, cluster: ClusterSpec, config: SimConfig, policy: Policy, seed: int, profiles: Profiles | None
+) -> EnvSettings:
     """The whole trace as one window."""
     return EnvSettings(
         trace=trace,
@@ -82,6 +86,7 @@ def _settings(trace: Trace, cluster: ClusterSpec, config: SimConfig, policy: Pol
         edit_budget=policy.edit_budget,
         split="all",
         workload_seed=seed,
+        profiles=profiles,
     )
 
 
@@ -101,7 +106,7 @@ def _result(batch: Batch, name: str, decisions: npt.NDArray[np.float64], elapsed
         settings.sim,
         seed,
         name,
-        job_frame(settings.source, batch.episode_results(0)[1]),
+        job_frame(settings.source, batch.episode_results(0)[1], batch.jobs),
         interval_frame(batch.logged, s),
         decisions,
         int(s.num_events),

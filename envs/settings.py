@@ -8,13 +8,18 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from gymnasium import spaces
 
+from envs.actions import num_actions
 from envs.objectives import OBJECTIVES
 from envs.observe import ObservationLayout
 from envs.spec import SCENARIOS, ClusterSpec, SpecError
-from envs.workload import job_table
+from envs.workload import Profiles, Workload, make_workload
 from traces import load_trace
+from traces.measured import read_profiles
 from traces.trace import SPLIT_BOUNDS, Split, Trace, TraceError
+
+MAX_LOG_WEIGHT = 5.0  # bound of a job's log-weight either way
 
 
 def make_settings(**arguments: Any) -> EnvSettings:
@@ -33,8 +38,10 @@ class EnvSettings:
     ``trace``: a file, the name of a generator, or a Trace; ``cluster``: text such as 16x4. Episodes are
     windows of ``window_jobs`` consecutive jobs inside ``split``; a trace of at most that many jobs is one
     window. ``num_slots`` jobs are visible, the others wait in a first-come backlog. ``horizon_s`` None:
-    a bound that any schedule without needless idling keeps. ``reward_scale`` None: the window's work.
-    ``on_invalid``: an action outside the mask raises, or counts as commit.
+    a bound that any schedule without needless idling keeps. ``action``: edits of the allocation, or weights of the
+    jobs from which envs/allocator.py makes one. ``reward_scale`` None: the window's work.
+    ``on_invalid``: an action outside the mask raises, or counts as commit. ``profiles``: model profiles, or a
+    folder of measured ones, instead of the shipped ones.
     """
 
     scenario: str = "rigid"
@@ -44,13 +51,15 @@ class EnvSettings:
     num_slots: int = 64
     window_jobs: int = 64
     split: Split = "train"
+    action: Literal["edits", "weights"] = "edits"
     objective: str = "jct"
     edit_budget: int = 64
     on_invalid: Literal["raise", "commit"] = "raise"
     horizon_s: float | None = None
     reward_scale: float | None = None
     workload_seed: int = 0
-    jobs: np.recarray = field(init=False, repr=False, compare=False)
+    profiles: str | Path | Profiles | None = None
+    workload: Workload = field(init=False, repr=False, compare=False)
     windows: npt.NDArray[np.int64] = field(init=False, repr=False, compare=False)
     length: int = field(init=False, repr=False)
     source: Trace = field(init=False, repr=False, compare=False)
@@ -67,12 +76,15 @@ class EnvSettings:
         starts, length = _windows(self.source, self.split, self.window_jobs)
         self._set("windows", starts)
         self._set("length", length)
-        self._set("jobs", job_table(self.source, self.cluster, self.sim, self.workload_seed))
+        tuned = self.sim.batch != "fixed"
+        workload = make_workload(self.source, self.cluster, self.sim, self.workload_seed, tuned, self.models)
+        self._set("workload", workload)
 
     def _check_choices(self) -> None:
         choices = {
             "scenario": tuple(SCENARIOS),
             "objective": tuple(OBJECTIVES),
+            "action": ("edits", "weights"),
             "on_invalid": ("raise", "commit"),
             "split": tuple(SPLIT_BOUNDS),
         }
@@ -98,6 +110,20 @@ class EnvSettings:
     @property
     def layout(self) -> ObservationLayout:
         return ObservationLayout.of(self.num_slots, self.cluster)
+
+    @property
+    def models(self) -> Profiles | None:
+        """Profiles of elastic jobs' models; None: the shipped ones."""
+        if isinstance(self.profiles, str | Path):
+            return read_profiles(self.profiles)
+        return self.profiles
+
+    @property
+    def action_space(self) -> spaces.Discrete | spaces.Box:
+        """Edits of one slot after another, or log-weights (J,) of all."""
+        if self.action == "weights":
+            return spaces.Box(-MAX_LOG_WEIGHT, MAX_LOG_WEIGHT, (self.num_slots,), np.float32)
+        return spaces.Discrete(num_actions(self.num_slots))
 
     @property
     def objective_code(self) -> int:

@@ -21,6 +21,7 @@ from envs.layout import (
     OK,
     SLOTS_FULL,
     STALLED,
+    UNMEASURED,
     grow_slots,
     make_state,
 )
@@ -28,8 +29,9 @@ from envs.list_run import run_list, run_windows
 from envs.metrics import JOB_COLUMNS, compute_metrics
 from envs.order import Key, ListOrder, set_order
 from envs.spec import SCENARIOS, ClusterSpec, SimConfig
-from envs.view import ClusterView, Decision, ListScheduler, Scheduler
-from envs.workload import empty_results, job_table
+from envs.tables import plain
+from envs.view import ClusterView, Decision, ListScheduler, Scheduler, held_by_node
+from envs.workload import Profiles, empty_results, make_workload
 from traces.trace import Trace
 
 FIRST_SLOTS = 1024  # slots at first; four times as many whenever they run out
@@ -74,19 +76,32 @@ class RunResult:
 class Run:
     """State of a run in progress: the record, its workload and its results."""
 
-    def __init__(self, trace: Trace, cluster: ClusterSpec, config: SimConfig, seed: int, record: bool = False) -> None:
+    def __init__(
+        self,
+        trace: Trace,
+        cluster: ClusterSpec,
+        config: SimConfig,
+        seed: int,
+        record: bool = False,
+        tuned: bool = False,
+        profiles: Profiles | None = None,
+    ) -> None:
         self.trace, self.cluster, self.config, self.seed = trace, cluster, config.resolve(), seed
-        self.table = job_table(trace, cluster, self.config, seed)
+        self.workload = make_workload(trace, cluster, self.config, seed, tuned, profiles)
+        self.tables, jobs = self.workload.tables, self.workload.jobs
         self.results = empty_results((len(trace),))
         self.states = make_state(1, min(len(trace), FIRST_SLOTS), cluster, self.config)
         self.states["seed"] = seed
-        self.states["has_shares"] = bool((self.table["share_milli"] < 1000).any())
+        self.states["tuned"] = tuned
+        self.states["has_shares"] = bool((jobs["share_milli"] < 1000).any())
+        # Counts of elastic jobs on one GPU type can always be placed, so a pass needs no copy to go back to.
+        self.may_fail = bool((jobs["klass"] < 0).any()) or len(cluster.types) > 1
         self.log = np.zeros(4 * cluster.num_gpus + 4096 if record else 0, LOG_DTYPE).view(np.recarray)
         self.logged: list[npt.NDArray[np.void]] = []
 
     def start(self) -> None:
         """Set the clock to 0 before the first job."""
-        start_window(self.states[0], 0, len(self.table), 0.0)
+        start_window(self.states[0], 0, len(self.trace), 0.0)
 
     def resolve_stop(self, scheduler: str) -> None:
         """Make room and clear the status, or raise if the run can never go on."""
@@ -99,6 +114,8 @@ class Run:
                 self.log = np.zeros(4 * int(s.num_gpus + s.num_running), LOG_DTYPE).view(np.recarray)
         elif s.status == STALLED:
             self.raise_stalled(scheduler)
+        elif s.status == UNMEASURED:
+            raise SimulatorError(f"scheduler {scheduler} at {s.now:g} s: {self.describe_placement(int(s.status_slot))}")
         self.states[0].status = OK
 
     def raise_stalled(self, scheduler: str) -> None:
@@ -109,6 +126,13 @@ class Run:
             f"the simulation stalled at {s.now:g} s under {scheduler}: {s.num_waiting} jobs wait "
             f"(first: job {first}), {s.num_running} run, and none of them gets nearer its end"
         )
+
+    def describe_placement(self, slot: int) -> str:
+        """What is wrong with a placement that no profile tells the speed of."""
+        s = self.states[0]
+        job = self.trace.jobs.iloc[int(s.job_id[slot])]
+        digits = "+".join(str(n) for n in held_by_node(s)[slot] if n > 0)
+        return f"job {job['job_id']}: {digits} GPUs lie outside the measured placements of model {job['model']}"
 
     def drain_log(self) -> None:
         """Move the logged GPU intervals out of the record's buffer."""
@@ -130,7 +154,7 @@ class Run:
             self.config,
             self.seed,
             scheduler,
-            job_frame(self.trace, self.results),
+            job_frame(self.trace, self.results, self.workload.jobs),
             interval_frame(self.logged, s),
             decision_s,
             int(s.num_events),
@@ -148,13 +172,17 @@ def simulate(
     seed: int = 0,
     record: bool = False,
     progress: Progress | None = None,
+    profiles: Profiles | None = None,
 ) -> RunResult:
     """Run ``scheduler`` on ``trace`` until every job is completed or rejected.
 
     ``record`` keeps who held each GPU when. ``progress(jobs finished, jobs in all)`` is called now
-    and then. Raises :class:`SimulatorError` if the scheduler breaks a rule or nothing moves any more.
+    and then. ``profiles``: of the models of elastic jobs, by default the shipped ones. Raises
+    :class:`SimulatorError` if the scheduler breaks a rule or nothing moves any more.
     """
-    run = Run(trace, cluster, config or SCENARIOS["rigid"].sim, seed, record)
+    config = config or SCENARIOS["rigid"].sim
+    scheduler = for_config(scheduler, config)
+    run = Run(trace, cluster, config, seed, record, batches_tuned(scheduler.batch, config), profiles)
     began = time.process_time()
     if isinstance(scheduler, ListScheduler):
         set_order(run.states, scheduler.order())
@@ -169,6 +197,17 @@ def simulate(
         decisions = _run_external(run, scheduler, progress)
         elapsed = time.process_time() - began
     return run.result(scheduler.name, decisions, elapsed)
+
+
+def for_config(scheduler: Any, config: SimConfig) -> Any:
+    """The scheduler as it is under ``config``, if that matters to it."""
+    adapt = getattr(scheduler, "with_config", None)
+    return scheduler if adapt is None else adapt(config)
+
+
+def batches_tuned(batch: str, config: SimConfig) -> bool:
+    """Whether elastic jobs choose their batch size: as the scheduler says, unless ``config.batch`` does."""
+    return (batch if config.batch == "scheduler" else config.batch) == "tuned"
 
 
 def simulate_windows(
@@ -186,15 +225,16 @@ def simulate_windows(
     :func:`simulate` window by window: no table is built.
     """
     config = config.resolve()
-    table = job_table(trace, cluster, config, seed)
+    workload = make_workload(trace, cluster, config, seed)
     windows = np.asarray(starts, np.int64)
     results = empty_results((len(windows), length))
     states = make_state(1, length, cluster, config)
     states["seed"] = seed
-    states["has_shares"] = bool((table["share_milli"] < 1000).any())
+    states["has_shares"] = bool((workload.jobs["share_milli"] < 1000).any())
     set_order(states, order)
     log = np.zeros(0, LOG_DTYPE)
-    stalled = run_windows(states.view(np.ndarray), table.view(np.ndarray), results.view(np.ndarray), log, windows)
+    tables = plain(workload.tables)
+    stalled = run_windows(states.view(np.ndarray), tables, results.view(np.ndarray), log, windows)
     if stalled >= 0:
         raise SimulatorError(
             f"the window at job {windows[stalled]} of trace {trace.name} stalled at {states[0].now:g} s"
@@ -204,7 +244,7 @@ def simulate_windows(
 
 def _run_compiled(run: Run, name: str, progress: Progress | None) -> None:
     while True:
-        code = run_list(run.states[0], run.table, run.results, run.log, np.inf, CHUNK)
+        code = run_list(run.states[0], run.tables, run.results, run.log, np.inf, CHUNK)
         if progress is not None:
             progress(run.finished_jobs(), len(run.trace))
         if code == FINISHED:
@@ -215,12 +255,12 @@ def _run_compiled(run: Run, name: str, progress: Progress | None) -> None:
 
 def _run_external(run: Run, scheduler: Scheduler, progress: Progress | None) -> npt.NDArray[np.float64]:
     """Ask a Python scheduler at every pass; (passes,) CPU seconds of its decisions."""
-    view = ClusterView(run.states, run.cluster, run.config)
+    view = ClusterView(run.states, run.cluster, run.config, run.workload, run.seed)
     scheduler.reset(view)
     decisions: list[float] = []
     idle = 0  # passes in a row that left everything waiting with nothing to come
     while True:
-        code = advance(run.states[0], run.table, run.results, run.log, np.inf)
+        code = advance(run.states[0], run.tables, run.results, run.log, np.inf)
         if code == FINISHED:
             return np.array(decisions)
         if code != PASS_DUE:
@@ -248,11 +288,13 @@ def apply_decision(run: Run, decision: Decision, scheduler: str) -> bool:
     if not isinstance(decision, Decision):
         raise SimulatorError(f"scheduler {scheduler} answered {decision!r}, expected a Decision")
     gpus = _whole_numbers(decision.gpus, (int(s.num_slots),), "gpus", scheduler)
-    backup = run.states.copy()
+    backup = run.states.copy() if run.may_fail else None
     rule, slot = check_counts(s, gpus)
     if rule == ACCEPTED and decision.placement is None:
-        by_size = np.lexsort((s.job_id[: len(gpus)], -gpus))
-        rule, slot = apply_counts(s, gpus, by_size, run.log)
+        # Rigid jobs are placed widest first, elastic ones narrowest first, from the end; ties by job_id.
+        tie = np.where(s.klass[: len(gpus)] < 0, s.job_id[: len(gpus)], -s.job_id[: len(gpus)])
+        by_size = np.lexsort((tie, -gpus))
+        rule, slot = apply_counts(s, gpus, by_size, decision.waits, run.log)
     elif rule == ACCEPTED:
         placement = _whole_numbers(decision.placement, (len(gpus), int(s.num_nodes)), "placement", scheduler)
         wanted = np.full(len(gpus), -1) if decision.devices is None else decision.devices
@@ -263,12 +305,16 @@ def apply_decision(run: Run, decision: Decision, scheduler: str) -> bool:
         if rule == ACCEPTED:
             rule, slot = apply_placement(s, gpus, placement, devices, run.log)
     if rule != ACCEPTED:
-        run.states[:] = backup
+        if backup is not None:
+            run.states[:] = backup
         job = run.trace.jobs["job_id"].iloc[int(s.job_id[slot])] if s.job_id[slot] >= 0 else f"in slot {slot}"
         raise SimulatorError(
             f"scheduler {scheduler} at {s.now:g} s, job {job} ({gpus[slot]} GPUs): {DECISION_RULES[rule]}"
         )
-    return bool(commit(s))
+    changed = bool(commit(s, run.tables))
+    if s.status == UNMEASURED:
+        run.resolve_stop(scheduler)
+    return changed
 
 
 def _whole_numbers(values: Any, shape: tuple[int, ...], name: str, scheduler: str) -> npt.NDArray[np.int64]:
@@ -282,14 +328,15 @@ def _whole_numbers(values: Any, shape: tuple[int, ...], name: str, scheduler: st
     return array.astype(np.int64)
 
 
-def job_frame(trace: Trace, results: npt.NDArray[Any]) -> pd.DataFrame:
-    """One row a job, columns JOB_COLUMNS."""
+def job_frame(trace: Trace, results: npt.NDArray[Any], table: npt.NDArray[Any]) -> pd.DataFrame:
+    """One row a job, columns JOB_COLUMNS; ``table``: the jobs' rows of Workload.jobs."""
     frame = trace.jobs.rename(columns={"status": "trace_status"}).copy()
     frame["first_start_s"] = results["first_start"]
     frame["finish_s"] = results["finish"]
     frame["jct_s"] = results["finish"] - frame["arrival_s"]
     frame["queueing_delay_s"] = results["queueing_delay"]
     frame["service_gpu_s"] = results["service"]
+    frame["isolated_s"] = table["isolated_s"]
     frame["paused_gpu_s"] = results["paused_gpu_s"]
     frame["num_rescales"] = results["num_rescales"]
     frame["num_preemptions"] = results["num_preemptions"]

@@ -91,24 +91,38 @@ class SimConfig:
     """Scheduling passes happen at multiples of this; 0: only at events [s]."""
     on_event: bool = False
     """Also schedule at every arrival and completion (always so when interval_s is 0)."""
-    rescale_cost: Literal["constant", "helios"] = "constant"
-    """constant: a pause of rescale_s. helios: 7, 30 or 60 s of extra work at each preemption."""
+    rescale_cost: Literal["constant", "restart", "afe", "helios"] = "constant"
+    """constant: a pause of rescale_s. restart: the model's own restart delay. afe: DeepBoot's cheap elastic rescaling.
+    helios: 7, 30 or 60 s of extra work at each preemption."""
     rescale_s: float = 30.0
-    """Pause of a preempted job that resumes, or of a running job that changes nodes [s]."""
+    """Pause of a job that resumes, changes nodes or count; of an elastic job at its first start too [s]."""
     checkpoint_s: float = 0.0
     """Work between checkpoints; what is newer is lost on preemption. 0: nothing is lost [s]."""
     durations: Literal["oracle", "estimate", "unknown"] = "oracle"
     """What schedulers and agents know of a rigid job's duration."""
-    placement: Literal["consolidated", "spread", "random", "count"] = "consolidated"
-    """Which GPUs a job gets; count: any free ones, so that a cluster never fragments."""
-    compat: Literal["none", "tiresias", "helios"] = "none"
+    placement: Literal["consolidated", "spread", "random", "count", "emptiest"] = "consolidated"
+    """Which GPUs a job gets; count: any free ones, so that a cluster never fragments. emptiest: those of the node with
+    most free ones first."""
+    batch: Literal["scheduler", "fixed", "tuned"] = "scheduler"
+    """Who chooses the batch size of elastic jobs: the request, the optimum of goodput, or as the scheduler says."""
+    knowledge: Literal["profile", "oracle", "online"] = "profile"
+    """What schedulers know of an elastic job's speed: its model's shipped profile, the truth, or a fit of its runs."""
+    interference: float = 0.0
+    """Share of its speed that a job on several nodes loses while it shares a node with another such job."""
+    node_mtbf_s: float = 0.0
+    """Mean time until a node fails; 0: never [s]."""
+    node_mttr_s: float = 3600.0
+    """Mean time until a failed node is up again [s]."""
+    compat: Literal["none", "tiresias", "helios", "pollux"] = "none"
     """Named set of another simulator's quirks; overrides the fields it concerns."""
 
     def __post_init__(self) -> None:
-        for name in ("interval_s", "rescale_s", "checkpoint_s"):
+        for name in ("interval_s", "rescale_s", "checkpoint_s", "node_mtbf_s", "node_mttr_s"):
             value = getattr(self, name)
             if not 0 <= value < np.inf:
                 raise SpecError(f"sim.{name} must be a finite time >= 0, not {value}")
+        if not 0 <= self.interference < 1:
+            raise SpecError(f"sim.interference must lie in [0, 1), not {self.interference}")
 
     @property
     def event_driven(self) -> bool:
@@ -128,6 +142,16 @@ class SimConfig:
             )
         if self.compat == "helios":  # same page, 2.1-2.3
             return replace(self, interval_s=0.0, on_event=True, rescale_cost="helios", placement="consolidated")
+        if self.compat == "pollux":  # pollux_sia.md 2
+            interval = self.interval_s or 60.0
+            return replace(
+                self,
+                interval_s=interval,
+                on_event=False,
+                rescale_cost="constant",
+                placement="emptiest",
+                knowledge="online",
+            )
         return self
 
 
@@ -140,6 +164,8 @@ class Scenario:
     sim: SimConfig
     trace: str
     cluster: str
+    baselines: tuple[str, ...]
+    """Published schedulers that answer this question."""
 
 
 SCENARIOS: dict[str, Scenario] = {
@@ -149,6 +175,27 @@ SCENARIOS: dict[str, Scenario] = {
         sim=SimConfig(interval_s=0.0, on_event=True),
         trace="synthetic-philly",
         cluster="16x4",
+        baselines=(
+            "fifo",
+            "fifo-backfill",
+            "smallest",
+            "sjf",
+            "qssf",
+            "srtf",
+            "srtf-gpu",
+            "las",
+            "tiresias",
+            "gittins",
+            "random",
+        ),
+    ),
+    "elastic": Scenario(
+        name="elastic",
+        question="how many GPUs should each job get?",
+        sim=SimConfig(interval_s=60.0, rescale_cost="restart"),
+        trace="synthetic-pollux?jobs=1600",
+        cluster="16x4",
+        baselines=("fifo", "srtf", "tiresias", "optimus", "afs", "elastic-srtf", "pollux"),
     ),
 }
 

@@ -10,7 +10,6 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from envs.actions import num_actions
 from envs.batch import MANUAL, NEXT_STEP, SAME_STEP, Batch
 from envs.env import Info, Observation, episode_metrics
 from envs.settings import make_settings
@@ -23,7 +22,7 @@ _MODES = {
 }
 
 
-class ClusterVectorEnv(VectorEnv[Observation, npt.NDArray[np.int64], npt.NDArray[Any]]):
+class ClusterVectorEnv(VectorEnv[Observation, npt.NDArray[Any], npt.NDArray[Any]]):
     """B clusters with the same settings; row b seeded with s is ClusterEnv seeded with s.
 
     ``copy=False`` hands out the batch's own arrays, which the next step overwrites. ``threads``: rows
@@ -60,7 +59,7 @@ class ClusterVectorEnv(VectorEnv[Observation, npt.NDArray[np.int64], npt.NDArray
         self.copy, self.flat = copy, flat
         self.layout = self.settings.layout
         self.single_observation_space = self.layout.flat_space() if flat else self.layout.dict_space()
-        self.single_action_space = spaces.Discrete(num_actions(self.settings.num_slots))
+        self.single_action_space: spaces.Space[Any] = self.settings.action_space
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._seeded = False
@@ -83,13 +82,15 @@ class ClusterVectorEnv(VectorEnv[Observation, npt.NDArray[np.int64], npt.NDArray
         return self._observe(self.batch.obs), {"action_mask": self.action_masks()}
 
     def step(
-        self, actions: npt.NDArray[np.int64]
+        self, actions: npt.NDArray[Any]
     ) -> tuple[Observation, npt.NDArray[np.float64], npt.NDArray[np.bool_], npt.NDArray[np.bool_], Info]:
-        """Take one action (B,) in every row."""
+        """Take one action in every row: (B,) edits, or (B, J) log-weights."""
         batch = self.batch
-        actions = np.ascontiguousarray(actions, np.int64)
-        if actions.shape != (self.num_envs,):
-            raise ValueError(f"actions have shape {actions.shape}, expected ({self.num_envs},)")
+        weights = self.settings.action == "weights"
+        actions = np.ascontiguousarray(actions, np.float64 if weights else np.int64)
+        expected = (self.num_envs, *(self.single_action_space.shape or ()))
+        if actions.shape != expected:
+            raise ValueError(f"actions have shape {actions.shape}, expected {expected}")
         batch.step(actions)
         info: Info = {
             "action_mask": self.action_masks(),

@@ -14,10 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from envs.evict_pass import evict_pass
-from envs.layout import CONSOLIDATED, FREE, RUNNING, WAITING
+from envs.layout import CONSOLIDATED, FREE, MAX_REPLICAS, RUNNING, WAITING
 from envs.list_pass import fill_pass
+from envs.online import write_goodput
 from envs.order import Key, ListOrder
 from envs.spec import ClusterSpec, SimConfig
+from envs.tables import FITTED_SHAPES
+from envs.workload import Workload
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -28,25 +31,31 @@ NO_LOG = np.zeros(0, np.dtype([("gpu", "i8"), ("job", "i8"), ("start", "f8"), ("
 class Decision:
     """A scheduler's answer: GPUs of each slot, and optionally where.
 
-    ``gpus`` (J,) integers [GPUs]: a rigid job gets what it requests or 0. ``placement`` (J, N)
-    integers [GPUs]: without it the simulator places new jobs and leaves the others where they are.
+    ``gpus`` (J,) integers [GPUs]: a rigid job gets what it requests or 0, an elastic one 0 .. ``max_gpus``.
+    ``placement`` (J, N) integers [GPUs]: without it the simulator places new jobs and leaves the others where they are.
     ``devices`` (J,) integers: with a placement, the device that a fraction gets; -1, or without it: the
-    simulator chooses, after all whole devices are given.
+    simulator chooses, after all whole devices are given. ``waits``: without a placement, a job that the free devices
+    have no room for waits instead of being an error.
     """
 
     gpus: npt.NDArray[Any]
     placement: npt.NDArray[Any] | None = None
     devices: npt.NDArray[Any] | None = None
+    waits: bool = False
 
 
 class ClusterView:
     """Read-only picture of one cluster at a scheduling pass."""
 
-    def __init__(self, states: np.recarray, cluster: ClusterSpec, config: SimConfig) -> None:
+    def __init__(
+        self, states: np.recarray, cluster: ClusterSpec, config: SimConfig, workload: Workload, seed: int = 0
+    ) -> None:
         self._states = states
         self._s = states[0]
         self.cluster = cluster
         self.config = config
+        self.seed = seed
+        self._workload = workload
         self._known: set[int] = set()
         self.arrivals: tuple[int, ...] = ()
         self.exits: tuple[int, ...] = ()
@@ -137,7 +146,7 @@ class ClusterView:
     @property
     def service(self) -> Floats:
         """(J,) [GPU-s] attained, pauses included."""
-        held = self._slots("demand") * (self.now - self._slots("held_since"))
+        held = self._slots("gpus") * self._slots("share") / 1000 * (self.now - self._slots("held_since"))
         service: Floats = self._slots("service") + np.where(self.running, held, 0.0)
         return service
 
@@ -155,22 +164,130 @@ class ClusterView:
 
     @property
     def remaining(self) -> Floats:
-        """(J,) [s] of the estimate not yet done; 0: unknown or overdue."""
+        """(J,) [s] of the estimate not yet done, of an elastic job as at its request; 0: unknown or overdue."""
         left: Floats = self._slots("estimate") + self._slots("extra_work") - self._done
-        return np.maximum(0.0, left)
+        share: Floats = self._slots("estimate") * (1.0 - self.elastic_progress)
+        return np.maximum(0.0, np.where(self.elastic, share, left))
 
     @property
     def oracle_remaining(self) -> Floats:
-        """(J,) [s] true work left."""
+        """(J,) [s] true work left of rigid jobs."""
         left: Floats = self._slots("work") - self._done
-        return left
+        return np.where(self.elastic, np.nan, left)
 
     @property
     def _done(self) -> Floats:
         with np.errstate(invalid="ignore"):
             progress = np.where(self.running, np.maximum(0.0, self.now - self._slots("anchor")), 0.0)
-        done: Floats = self._slots("done") + progress
+        done: Floats = self._slots("done") + self._slots("rate") * progress
         return done
+
+    @property
+    def elastic(self) -> npt.NDArray[np.bool_]:
+        """(J,) whether the job has a model profile and may hold any number of GPUs up to ``max_gpus``."""
+        return self._flags((self._slots("klass") >= 0) & (self._slots("phase") != FREE))
+
+    @property
+    def max_gpus(self) -> Ints:
+        """(J,) [GPUs] most that the job may hold."""
+        column: Ints = self._slots("max_gpus")
+        return column
+
+    @property
+    def age(self) -> Floats:
+        """(J,) [s] since arrival."""
+        age: Floats = self.now - self._slots("arrival")
+        return age
+
+    @property
+    def profiled(self) -> Ints:
+        """(J,) [GPUs] most that the job has been observed on; without ``knowledge online`` all that it may hold."""
+        column: Ints = self._slots("profiled" if self.config.knowledge == "online" else "max_gpus")
+        return column
+
+    @property
+    def num_rescales(self) -> Ints:
+        """(J,) changes of GPUs while running."""
+        column: Ints = self._slots("num_rescales")
+        return column
+
+    @property
+    def num_restarts(self) -> Ints:
+        """(J,) changes of GPUs after the first start, resumptions included."""
+        starts: Ints = self._slots("num_starts")
+        return np.maximum(0, starts - 1)
+
+    @property
+    def elastic_progress(self) -> Floats:
+        """(J,) share of the statistical work done; 0 for rigid jobs."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            share: Floats = np.where(self.elastic, self._done / self._slots("work"), 0.0)
+        return share
+
+    @property
+    def elastic_remaining(self) -> Floats:
+        """(J,) [iterations at the initial batch] statistical work left of elastic jobs; 0 for rigid ones."""
+        left: Floats = np.where(self.elastic, self._slots("work") - self._done, 0.0)
+        return left
+
+    def goodput(self, slots: npt.ArrayLike) -> Floats:
+        """(n, 2, 65) [iterations at the initial batch per s] of elastic slots (n,), by ``config.knowledge``.
+
+        By one node (0) or several (1) and GPUs, on the job's GPU type or the first. 0: not possible.
+        """
+        wanted, w = np.asarray(slots, np.int64), self._workload.tables
+        most = np.minimum(self._slots("max_gpus")[wanted], MAX_REPLICAS)
+        types = self._known_types(wanted)
+        found = np.zeros((len(wanted), 2, MAX_REPLICAS + 1))
+        if self.config.knowledge == "online":
+            for row, slot in enumerate(wanted):
+                write_goodput(self._s, w, slot, types[row], most[row], found[row])
+            return found
+        of = w.classes[self._slots("klass")[wanted]]
+        first = of["known_at"] + self._slots("epoch")[wanted] * of["known_shapes"] + types * FITTED_SHAPES
+        known = w.known[first[:, None] + np.arange(FITTED_SHAPES)].reshape(found.shape)
+        return np.where(np.arange(MAX_REPLICAS + 1) <= most[:, None, None], known, 0.0)
+
+    def _known_types(self, slots: Ints) -> Ints:
+        """(n,) GPU type that each job holds or must have, else the first."""
+        first = self._slots("first_gpu")[slots]
+        held = self._nodes("node_type")[self._states["gpu_node"][0][np.maximum(first, 0)]]
+        types: Ints = np.where(first >= 0, held, np.maximum(self._slots("gpu_type")[slots], 0))
+        return types
+
+    def oracle_iteration_s(self, slots: npt.ArrayLike) -> Floats:
+        """(n, 65) [s] true time of an iteration of elastic slots (n,) by GPUs, on as few nodes as possible.
+
+        Of the requested batch; inf where that is not possible.
+        """
+        wanted = np.asarray(slots, np.int64)
+        seconds = self._workload.iteration_s[self._slots("klass")[wanted]]
+        return np.where(np.arange(MAX_REPLICAS + 1) <= self._slots("max_gpus")[wanted][:, None], seconds, np.inf)
+
+    def oracle_iterations_left(self, slots: npt.ArrayLike) -> Floats:
+        """(n,) iterations of the requested batch that elastic slots (n,) need to finish.
+
+        Under ``compat pollux`` those of the present epoch do not count, and a job in its last has one left.
+        """
+        wanted = np.asarray(slots, np.int64)
+        at = self._slots("klass")[wanted], self._slots("epoch")[wanted]
+        whole = self._workload.whole_iterations[at]
+        if self.config.compat == "pollux":
+            return np.where(
+                self._slots("epoch")[wanted] < self._workload.tables.classes["epochs"][at[0]] - 1, whole, 1.0
+            )
+        ends = self._slots("target")[wanted]
+        starts = np.where(at[1] > 0, self._workload.tables.progress[self._progress_at(wanted) - 1], 0.0)
+        share = (ends - self._done[wanted]) / (ends - starts)
+        left: Floats = whole + share * self._workload.epoch_iterations[at]
+        return left
+
+    def _progress_at(self, slots: Ints) -> Ints:
+        """(n,) place of the present epoch in the table of progress."""
+        places: Ints = (
+            self._workload.tables.classes["progress_at"][self._slots("klass")[slots]] + self._slots("epoch")[slots]
+        )
+        return places
 
     @property
     def node_gpus(self) -> Ints:

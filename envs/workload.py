@@ -2,43 +2,184 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from envs.layout import JOB_DTYPE, RESULT_DTYPE, make_state
+from envs.goodput import JobClass, build_classes, build_tables, isolated_s, iteration_tables
+from envs.layout import JOB_DTYPE, MAX_REPLICAS, RESULT_DTYPE, make_state
 from envs.placement import fits_empty
 from envs.rng import helios_estimate
 from envs.spec import MAX_TYPES, ClusterSpec, SimConfig
+from envs.tables import FITTED_SHAPES, Tables
+from traces.profiles import ModelProfile, canonical_type, load_profiles
 from traces.trace import Trace, TraceError
 
 NO_SUCH_TYPE = MAX_TYPES  # a required type that no node has: the job is rejected at arrival
+POLLUX_NCF_BATCH = 32768  # Pollux's simulator never tunes or scales ncf: pollux_sia.md 3.1
 
 
-def job_table(trace: Trace, cluster: ClusterSpec, config: SimConfig, seed: int) -> np.recarray:
-    """(n,) JOB_DTYPE rows of a trace of rigid training jobs, in arrival order.
+Profiles = Mapping[str, ModelProfile]
 
-    Raises :class:`TraceError` naming the first job that is not rigid.
+
+@dataclass(frozen=True)
+class Workload:
+    """A trace on a cluster: the tables of the core, and what only schedulers ask for.
+
+    ``iteration_s`` (C, 65) [s]: true time of an iteration of each class by GPUs, packed on the first type; inf: not
+    possible. ``whole_iterations`` (C, E): iterations of the whole epochs after each; ``epoch_iterations`` (C, E): of
+    each epoch.
+    """
+
+    tables: Tables
+    iteration_s: npt.NDArray[np.float64]
+    whole_iterations: npt.NDArray[np.float64]
+    epoch_iterations: npt.NDArray[np.float64]
+    tuned: bool
+
+    @property
+    def jobs(self) -> np.recarray:
+        """(n,) JOB_DTYPE rows, in arrival order."""
+        return self.tables.jobs
+
+
+def make_workload(
+    trace: Trace,
+    cluster: ClusterSpec,
+    config: SimConfig,
+    seed: int,
+    tuned: bool = False,
+    profiles: Profiles | None = None,
+) -> Workload:
+    """The workload of a trace of training jobs, rigid and elastic, whose batches are ``tuned`` or as requested.
+
+    ``profiles``: of the elastic jobs' models, by default the shipped ones. Raises :class:`TraceError` naming the
+    first job that cannot be simulated.
     """
     jobs = trace.jobs
-    for row in np.flatnonzero((jobs["kind"] != "training") | jobs["duration_s"].isna()):
-        job = jobs.iloc[row]
-        what = "an inference task" if job["kind"] != "training" else f"an elastic job of model {job['model']}"
-        raise TraceError(f"trace {trace.name}, job {job['job_id']}: {what} cannot be simulated yet, only rigid jobs")
+    for row in np.flatnonzero(jobs["kind"] != "training"):
+        raise TraceError(f"{_where(trace, row)}: an inference task cannot be simulated yet, only training jobs")
     table = np.zeros(len(jobs), JOB_DTYPE).view(np.recarray)
     table["arrival"] = jobs["arrival_s"]
-    table["work"] = jobs["duration_s"]
+    table["work"] = table["serial_s"] = table["isolated_s"] = jobs["duration_s"]
     table["deadline"] = jobs["deadline_s"]
-    table["num_gpus"] = jobs["num_gpus"]
+    table["num_gpus"] = table["max_gpus"] = jobs["num_gpus"]
     table["share_milli"] = jobs["share_milli"]
     table["pinned"] = ~jobs["preemptible"].to_numpy()
     codes, names = pd.factorize(jobs["gpu_type"])
     table["gpu_type"] = np.array([_type_code(name, cluster) for name in names])[codes]
     table["tenant"] = pd.factorize(jobs["tenant"])[0]
-    table["model"] = -1
     table["estimate"] = _estimates(trace, config, seed)
+    elastic = jobs["duration_s"].isna().to_numpy()
+    classes: list[JobClass] = []
+    table["klass"] = -1
+    if elastic.any():
+        reader = ClassReader(trace, cluster, config, tuned, load_profiles() if profiles is None else profiles)
+        for row in np.flatnonzero(elastic):
+            table["klass"][row], table["max_gpus"][row], table["isolated_s"][row] = reader.classify(int(row))
+        classes = reader.classes
     table["fits"] = _fits(table, cluster, config)
-    return table
+    shapes, built = build_classes(classes, cluster)
+    workload = Workload(build_tables(table, shapes, built), *iteration_tables(built), tuned)
+    _set_elastic_work(workload, cluster)
+    return workload
+
+
+def _where(trace: Trace, row: int | np.integer[Any]) -> str:
+    return f"trace {trace.name}, job {trace.jobs['job_id'].iloc[row]}"
+
+
+def _set_elastic_work(workload: Workload, cluster: ClusterSpec) -> None:
+    """Work of elastic jobs; their run time at the request by what is known, which orders read; and on one GPU."""
+    table, w = workload.jobs, workload.tables
+    for row in np.flatnonzero(table["klass"] >= 0):
+        job, of = table[row], w.classes[table["klass"][row]]
+        job.work = of.work
+        ends = w.progress[of.progress_at : of.progress_at + of.epochs]
+        known = w.known[of.known_at : of.known_at + of.epochs * of.known_shapes].reshape(of.epochs, -1)
+        epochs, first_type = np.diff(ends, prepend=0.0), max(job.gpu_type, 0) if job.gpu_type < MAX_TYPES else 0
+        several = job.num_gpus > cluster.node_gpus[cluster.node_type == first_type].max()
+        at = first_type * FITTED_SHAPES + several * (FITTED_SHAPES // 2) + job.num_gpus
+        job.estimate = float((epochs / known[:, at]).sum())
+        job.serial_s = float((epochs / known[:, first_type * FITTED_SHAPES + 1]).sum())
+    if len(w.classes):
+        table["longest_pause"] = w.classes["first_delay"].max()
+
+
+class ClassReader:
+    """Sorts the elastic jobs of a trace into classes, and checks them."""
+
+    def __init__(self, trace: Trace, cluster: ClusterSpec, config: SimConfig, tuned: bool, profiles: Profiles) -> None:
+        self.trace, self.config, self.tuned, self.profiles = trace, config, tuned, profiles
+        self.types = [canonical_type(name) for name in cluster.types]
+        self.node_gpus = [int(cluster.node_gpus[cluster.node_type == t].max()) for t in range(len(self.types))]
+        self.shipped = load_profiles() if config.knowledge == "profile" else {}
+        self.classes: list[JobClass] = []
+        self._found: dict[tuple[str, int], int] = {}
+        self._alone_s: dict[tuple[str, int, int], float] = {}
+
+    def classify(self, row: int) -> tuple[int, int, float]:
+        """Class of the job of a row, the most GPUs it may hold, and its run time alone as requested [s]."""
+        jobs, where = self.trace.jobs, _where(self.trace, row)
+        name, request = jobs["model"].iloc[row], int(jobs["num_gpus"].iloc[row])
+        model = self._model(name, where)
+        least = max(model.types[t].min_local for t in self.types)
+        batch = int(jobs["batch_size"].iloc[row]) or min(model.max_batch, max(model.init_batch, least * request))
+        if not model.init_batch <= batch <= model.max_batch:
+            raise TraceError(
+                f"{where}: batch_size {batch} of model {name} must lie between {model.init_batch} and {model.max_batch}"
+            )
+        if jobs["share_milli"].iloc[row] < 1000:
+            raise TraceError(f"{where}: share_milli must be 1000, since an elastic job holds whole GPUs")
+        pollux_ncf = self.config.compat == "pollux" and name == "ncf"
+        tuned = self.tuned and not pollux_ncf
+        batch = POLLUX_NCF_BATCH if self.tuned and pollux_ncf else batch
+        most = min(MAX_REPLICAS, (model.max_batch if tuned else batch) // least)
+        limit = int(jobs["max_gpus"].iloc[row])
+        most = min(most, limit) if limit > 0 else most
+        if request > most:
+            why = "its max_gpus" if most == limit else f"a batch of {batch} in parts of at least {least}"
+            raise TraceError(f"{where}: num_gpus {request} is more than {why} allows ({most})")
+        alone = self._alone(model, int(jobs["batch_size"].iloc[row]) or batch, request)
+        return self._class(model, 0 if tuned else batch), 1 if pollux_ncf else most, alone
+
+    def _model(self, name: str, where: str) -> ModelProfile:
+        if name not in self.profiles:
+            known = ", ".join(sorted(self.profiles))
+            raise TraceError(f"{where}: model {name!r} has no profile{_nearest(name, self.profiles)}; known: {known}")
+        model = self.profiles[name]
+        for gpu_type in self.types:
+            if gpu_type not in model.types:
+                known = ", ".join(model.types)
+                raise TraceError(f"{where}: model {name} has no profile of GPU type {gpu_type!r}; it has {known}")
+        return model
+
+    def _alone(self, model: ModelProfile, batch: int, request: int) -> float:
+        """Run time [s] of a request on the first GPU type."""
+        key = (model.model, batch, request)
+        if key not in self._alone_s:
+            self._alone_s[key] = isolated_s(model, self.types[0], batch, request, self.node_gpus[0])
+        return self._alone_s[key]
+
+    def _class(self, model: ModelProfile, batch: int) -> int:
+        key = (model.model, batch)
+        if key not in self._found:
+            known = self.shipped.get(model.model, model)
+            if any(t not in known.types for t in self.types) or len(known.progress) != len(model.progress):
+                known = model
+            self._found[key] = len(self.classes)
+            self.classes.append(JobClass(model, known, batch, self.config.knowledge == "oracle"))
+        return self._found[key]
+
+
+def _nearest(name: str, known: Profiles) -> str:
+    near = get_close_matches(name, known, n=1)
+    return f" (did you mean {near[0]}?)" if near else ""
 
 
 def _fits(table: np.recarray, cluster: ClusterSpec, config: SimConfig) -> npt.NDArray[np.bool_]:

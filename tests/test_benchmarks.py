@@ -8,7 +8,8 @@ import math
 import numpy as np
 import pytest
 
-from benchmarks import env_speed, replay_speed
+from benchmarks import elastic_replay, env_speed, replay_speed
+from benchmarks.elastic_replay import NODE_GPUS, drawn_jobs, fit_all, time_runs
 from benchmarks.learner_speed import Nothing, train_once
 from benchmarks.measure import Timing
 from benchmarks.random_play import SEED, draw, record, replay_single, replay_vector
@@ -16,6 +17,7 @@ from envs.actions import COMMIT
 from envs.env import ClusterEnv
 from envs.vector_env import ClusterVectorEnv
 
+QUICK = "--json --batch 2 --seconds 0.01 --repeats 1"
 SMALL = {"trace": "synthetic-philly?jobs=300", "cluster": "16x4", "num_slots": 64, "window_jobs": 16}
 
 
@@ -24,7 +26,7 @@ def last_figures(text: str) -> dict[str, float]:
 
 
 def test_env_speed_ends_with_flat_figures(capsys):
-    flags = "--json --batch 2 --seconds 0.01 --repeats 1 --learner-envs 4 --rollout-steps 4"
+    flags = f"{QUICK} --scenarios rigid --learner-envs 4 --rollout-steps 4"
     assert env_speed.main(flags.split()) == 0
     out = capsys.readouterr().out
     figures = last_figures(out)
@@ -36,6 +38,20 @@ def test_env_speed_ends_with_flat_figures(capsys):
     fps, idle = figures["learner_fps.rigid.4"], figures["learner_fps_nothing.rigid.4"]
     assert figures["learner_fps_share.rigid.4"] == pytest.approx(fps / idle, rel=2e-3)
     assert figures["memory_bytes_per_env.rigid"] > 64 * 19 * 4  # the jobs block of an observation alone
+
+
+def test_elastic_jobs_are_measured_in_three_ways(capsys):
+    flags = f"{QUICK} --scenarios elastic --online-batch 2 --weights-batch 2 --learner-envs 0"
+    assert env_speed.main(flags.split()) == 0
+    out = capsys.readouterr().out
+    figures = last_figures(out)
+    assert "synthetic-pollux" in out
+    assert all(math.isfinite(value) and value > 0 for value in figures.values())
+    for name in ("steps_per_cpu_s.elastic.2", "steps_per_cpu_s.elastic.single", "steps_per_cpu_s.elastic-online.2"):
+        assert figures[f"env_{name}"] == min(figures[f"env_{name}.commit10"], figures[f"env_{name}.commit50"])
+    # A pass is a knapsack and at least one event.
+    assert figures["env_passes_per_cpu_s.elastic-weights.2"] <= figures["events_per_cpu_s.elastic-weights.2.commit100"]
+    assert "env_steps_per_cpu_s.elastic-weights.2" not in figures
 
 
 def test_replay_speed_ends_with_flat_figures_and_names_the_trace(capsys):
@@ -51,6 +67,44 @@ def test_replay_speed_ends_with_flat_figures_and_names_the_trace(capsys):
     assert "jobs_per_cpu_s.tiresias.philly" not in figures
 
 
+def test_replay_speed_of_elastic_jobs_tells_decisions_from_the_simulator(capsys):
+    flags = "--json --trace synthetic-pollux?jobs=8 --repeats 1 --elastic-schedulers tiresias afs"
+    assert replay_speed.main(flags.split()) == 0
+    out = capsys.readouterr().out
+    figures = last_figures(out)
+    assert "synthetic-pollux, 8 jobs" in out
+    for name in ("tiresias.pollux", "afs.pollux"):
+        assert figures[f"jobs_per_cpu_s.{name}"] == pytest.approx(8 / figures[f"cpu_s.{name}"], rel=2e-3)
+    assert 0 < figures["decision_s.afs.pollux"] + figures["simulator_s.afs.pollux"] < figures["cpu_s.afs.pollux"]
+    assert "decision_s.tiresias.pollux" not in figures
+    assert figures["fit_us.20"] > 0
+    assert not any("philly" in name for name in figures)
+
+
+def test_points_to_fit_are_different_places_of_a_job():
+    jobs = drawn_jobs(20)
+    for points in jobs:
+        nodes, gpus, local, grad, step = points.T
+        assert len({tuple(place) for place in points[:, :3]}) == 20
+        assert ((nodes <= gpus) & (gpus <= nodes * NODE_GPUS) & (local > 0)).all()
+        assert (grad > 0).all()
+        assert (step > 0).all()
+    before = [points.copy() for points in jobs]
+    fit_all(jobs)
+    np.testing.assert_array_equal(jobs, before)
+
+
+def test_long_runs_are_not_repeated(monkeypatch):
+    calls = []
+    monkeypatch.setattr(elastic_replay, "LONG_S", 0.0)
+    assert time_runs(lambda: calls.append(1), 5) == []
+    monkeypatch.setattr(elastic_replay, "LONG_S", 1e9)
+    runs = time_runs(lambda: calls.append(1), 5)
+    assert len(runs) == 5
+    assert len(calls) == 7  # one each compiles
+    assert [run.cpu_s for run in runs] == sorted(run.cpu_s for run in runs)
+
+
 def test_without_json_there_is_no_json(capsys):
     flags = "--trace synthetic-philly?jobs=200 --window-jobs 128 --repeats 1 --clusters 16x4"
     assert replay_speed.main(flags.split()) == 0
@@ -60,10 +114,12 @@ def test_without_json_there_is_no_json(capsys):
 @pytest.mark.parametrize(
     ("main", "flags", "message"),
     [
-        (env_speed.main, "--batch 0", "--batch must be at least 1"),
+        (env_speed.main, "--batch 0", "every --*batch must be at least 1"),
         (env_speed.main, "--scenarios elastics", "unknown scenario 'elastics'; known are rigid"),
         (env_speed.main, "--seconds 0", "--seconds must be above 0"),
         (replay_speed.main, "--schedulers lifo", "unknown scheduler 'lifo'"),
+        (replay_speed.main, "--elastic-schedulers lifo", "unknown scheduler 'lifo'"),
+        (replay_speed.main, "--trace synthetic-pollux?jobs=2 --profiles absent", "absent"),
         (replay_speed.main, "--trace absent.csv", "absent.csv does not exist"),
         (replay_speed.main, "--clusters 16by4", "'16by4' is not NODESxGPUS"),
         (replay_speed.main, "--trace toy-packing --window-jobs 1000 --clusters 16x4", "fewer than one window of 1000"),
@@ -106,6 +162,19 @@ def test_what_was_recorded_can_be_replayed_on_any_environment_of_that_size():
         replay_vector(env, recording)()  # raises on an action that is not valid
         last.append(env.batch.obs.copy())
     np.testing.assert_array_equal(*last)
+
+
+def test_weights_are_recorded_and_replayed_as_passes():
+    settings = SMALL | {"scenario": "elastic", "trace": "synthetic-pollux?jobs=40", "action": "weights"}
+    env = ClusterVectorEnv(2, **settings)
+    recording = record(env, 1.0, 0.002)
+    steps, rows, slots = recording.actions.shape
+    assert (rows, slots) == (2, 64)
+    assert (recording.num_steps, recording.commits) == (2 * steps, 1.0)
+    recorded = env.batch.obs.copy()
+    env.reset(seed=SEED)
+    replay_vector(env, recording)()
+    np.testing.assert_array_equal(env.batch.obs, recorded)
 
 
 def test_events_and_episodes_are_counted_through_resets():

@@ -1,4 +1,4 @@
-"""Look at, convert and generate traces: ``python -m traces info|convert|generate|list|fetch``."""
+"""Look at, convert and generate traces, fit profiles: ``python -m traces info|convert|generate|list|fetch|fit``."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ from rich.console import Console
 from rich.table import Table
 
 from traces.command_line import parse_arguments, run
+from traces.fit import table_of, write_table
 from traces.generators import GENERATORS, build
 from traces.load import load_trace
+from traces.measured import read_profiles
 from traces.musher_csv import write_trace
+from traces.profiles import ProfileError
 from traces.published import PUBLISHED, published
 from traces.readers import READERS
 from traces.report import print_report
@@ -127,6 +130,33 @@ class Fetch:
         Console().print(_pairs(f"{self.name}: download it yourself", rows))
 
 
+@dataclass(frozen=True)
+class Fit:
+    """Fit the throughput models of a folder of measured profiles (Pollux, Sia or DeepBoot format)."""
+
+    folder: Annotated[Path, tyro.conf.arg(metavar="FOLDER"), tyro.conf.Positional]
+    """folder with one folder a model"""
+    out: Annotated[Path | None, tyro.conf.arg(metavar="OUT.json"), tyro.conf.Positional] = None
+    """table of profiles to write (default: only print the errors)"""
+    gpu_type: str | None = None
+    """GPU type of files without one in their names (default aws); else the only type to read"""
+
+    def __call__(self) -> None:
+        profiles = table_of(read_profiles(self.folder, self.gpu_type), self.folder.resolve().name)
+        errors = Table(title="Mean relative errors", title_justify="left")
+        for title in ("model", "GPU type", "points", "step time", "compute time"):
+            errors.add_column(title, justify="left" if title in ("model", "GPU type") else "right")
+        for model, row in profiles["models"].items():
+            for gpu_type, entry in row["types"].items():
+                fit = entry["fit"]
+                figures = (str(fit["points"]), f"{fit['step_error']:.1%}", f"{fit['compute_error']:.1%}")
+                errors.add_row(model, gpu_type, *figures)
+        Console().print(errors)
+        if self.out is not None:
+            write_table(profiles, self.out)
+            print(f"{self.out}: {len(profiles['models'])} models")
+
+
 def _write(trace: Trace, out: Path) -> None:
     """Write the trace; what was left out or changed goes into the provenance, and is printed."""
     changes = [f"{count} rows left out: {why}" for why, count in trace.skipped.items()]
@@ -153,8 +183,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         | Annotated[Generate, tyro.conf.subcommand("generate")]
         | Annotated[List, tyro.conf.subcommand("list")]
         | Annotated[Fetch, tyro.conf.subcommand("fetch")]
+        | Annotated[Fit, tyro.conf.subcommand("fit")]
     )
-    return run(prog, lambda: parse_arguments(form, prog, arguments, __doc__)(), TraceError)
+    return run(prog, lambda: parse_arguments(form, prog, arguments, __doc__)(), TraceError, ProfileError)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from functools import partial
 from typing import NamedTuple
 
 from traces.synthetic_philly import synthesise
+from traces.synthetic_pollux import synthesise_pollux
 from traces.toys import TOYS
 from traces.trace import Trace, TraceError
 
@@ -29,6 +30,7 @@ GENERATORS: dict[str, Generator] = {
     "synthetic-philly-dense": Generator(
         partial(synthesise, "synthetic-philly-dense"), "Philly's fuller cut: 1.93 GPUs a job, more failures"
     ),
+    "synthetic-pollux": Generator(synthesise_pollux, "Pollux's workloads: 160 elastic jobs of six models in 8 hours"),
 }
 
 

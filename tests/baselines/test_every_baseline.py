@@ -11,26 +11,44 @@ import pytest
 from baselines import BASELINES
 from baselines.policy import is_published, oracle_use, prepare, uses_seed
 from envs.simulate import simulate
-from envs.spec import ClusterSpec, SimConfig
+from envs.spec import SCENARIOS, ClusterSpec, SimConfig
 from traces.load import load_trace
+from traces.trace import make_trace
 
-TRACE = load_trace("synthetic-philly-dense?jobs=120,seed=5,mean_gap_s=60")
+RIGID = load_trace("synthetic-philly-dense?jobs=120,seed=5,mean_gap_s=60")
+# Narrow enough for the cluster: what an elastic job requests must fit.
+POLLUX = load_trace("synthetic-pollux?jobs=32,seed=3,mean_gap_s=240").jobs
+ELASTIC = make_trace("elastic", POLLUX[POLLUX["num_gpus"] <= 8])
+MIXED = make_trace(
+    "mixed", pd.concat([RIGID.window(0, 24).jobs.assign(job_id=lambda t: "r" + t["job_id"]), ELASTIC.jobs])
+)
 CLUSTER = ClusterSpec.parse("3x4+1x8")
 CONFIGS = {
     "events": SimConfig(interval_s=0.0),
     "rounds": SimConfig(interval_s=300.0, checkpoint_s=100.0, durations="estimate"),
     "counts": SimConfig(compat="tiresias"),
+    "restarts": SimConfig(rescale_cost="restart", interference=0.25, node_mtbf_s=40_000.0, checkpoint_s=300.0),
+    "learning": SimConfig(rescale_cost="afe", knowledge="online"),
 }
+ORDERING = SCENARIOS["rigid"].baselines
+CASES = [(name, RIGID, config) for name in ORDERING for config in ("events", "rounds", "counts")]
+CASES += [(name, MIXED, config) for name in SCENARIOS["elastic"].baselines for config in ("restarts", "learning")]
 
 
-def run(name, config, seed=3):
-    return simulate(TRACE, CLUSTER, prepare(BASELINES[name](), TRACE.jobs), config, seed=seed, record=True)
+def build(name):
+    """The scheduler with its defaults, but a small search where there is one."""
+    return BASELINES[name](generations=4, population=8) if name == "pollux" else BASELINES[name]()
 
 
-@pytest.fixture(scope="module", params=[(name, config) for name in BASELINES for config in CONFIGS], ids="-".join)
+def run(name, trace, config, seed=3):
+    scheduler = prepare(build(name), trace.jobs)
+    return simulate(trace, CLUSTER, scheduler, config, seed=seed, record=True)
+
+
+@pytest.fixture(scope="module", params=CASES, ids=lambda case: f"{case[0]}-{case[2]}")
 def case(request):
-    name, config = request.param
-    return name, CONFIGS[config], run(name, CONFIGS[config])
+    name, trace, config = request.param
+    return name, CONFIGS[config], run(name, trace, CONFIGS[config])
 
 
 def test_every_job_ends(case):
@@ -44,48 +62,49 @@ def test_no_gpu_is_held_twice(case):
 
 
 def test_gangs_hold_all_their_gpus_or_none(case):
-    held = case[2].intervals
+    """Elastic jobs too, under an ordering scheduler."""
+    jobs, held = case[2].jobs, case[2].intervals
+    gangs = jobs.index[jobs["duration_s"].notna() | (case[0] in ORDERING)]
+    held = held[held["job"].isin(gangs)]
     times = pd.concat([held.assign(t=held["start_s"], d=1), held.assign(t=held["end_s"], d=-1)])
     count = times.groupby(["job", "t"])["d"].sum().groupby("job").cumsum()
-    request = case[2].jobs["num_gpus"].to_numpy()[count.index.get_level_values("job")]
+    request = jobs["num_gpus"].to_numpy()[count.index.get_level_values("job")]
     assert ((count == 0) | (count == request)).all()
 
 
 def test_service_is_what_the_intervals_add_up_to(case):
-    held = case[2].intervals
-    added = (held["end_s"] - held["start_s"]).groupby(held["job"]).sum().reindex(range(len(TRACE)), fill_value=0.0)
-    np.testing.assert_allclose(case[2].jobs["service_gpu_s"], added, rtol=1e-12)
+    jobs, held = case[2].jobs, case[2].intervals
+    added = (held["end_s"] - held["start_s"]).groupby(held["job"]).sum().reindex(range(len(jobs)), fill_value=0.0)
+    np.testing.assert_allclose(jobs["service_gpu_s"], added, rtol=1e-12)
 
 
 def test_two_runs_are_identical(case):
     name, config, result = case
-    pd.testing.assert_frame_equal(run(name, config).jobs, result.jobs)
+    pd.testing.assert_frame_equal(run(name, result.trace, config).jobs, result.jobs)
 
 
 @pytest.mark.parametrize("name", BASELINES)
 def test_seeds_matter_only_to_those_who_say_so(name):
-    config = CONFIGS["events"]
-    same = run(name, config, seed=1).jobs.equals(run(name, config, seed=2).jobs)
-    assert same != uses_seed(prepare(BASELINES[name](), TRACE.jobs), config)
+    trace, config = (RIGID, CONFIGS["events"]) if name in ORDERING else (ELASTIC, SimConfig())
+    same = run(name, trace, config, seed=1).jobs.equals(run(name, trace, config, seed=2).jobs)
+    assert same != uses_seed(prepare(build(name), trace.jobs), config)
 
 
-@pytest.mark.parametrize("name", BASELINES)
+@pytest.mark.parametrize("name", ORDERING)
 def test_orders_that_claim_no_oracle_ignore_durations(name):
     """With unknown durations such a policy does exactly what it does with known ones."""
-    scheduler = prepare(BASELINES[name](), TRACE.jobs)
+    scheduler = prepare(BASELINES[name](), RIGID.jobs)
     known = SimConfig(interval_s=0.0)
     unknown = dataclasses.replace(known, durations="unknown")
-    same = (simulate(TRACE, CLUSTER, scheduler, known).jobs).equals(simulate(TRACE, CLUSTER, scheduler, unknown).jobs)
+    same = (simulate(RIGID, CLUSTER, scheduler, known).jobs).equals(simulate(RIGID, CLUSTER, scheduler, unknown).jobs)
     assert same == ("duration" not in oracle_use(scheduler, known))
     assert "duration" not in oracle_use(scheduler, unknown)
 
 
 @pytest.mark.parametrize("name", BASELINES)
-def test_is_frozen_documented_and_named_like_its_key(name):
+def test_is_documented_and_named_like_its_key(name):
     cls = BASELINES[name]
     assert cls.name == name
-    assert cls.batch == "fixed"
+    assert cls.batch in ("fixed", "tuned")
     assert is_published(name)
     assert cls.__doc__
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        cls().name = "other"

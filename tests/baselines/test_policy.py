@@ -80,7 +80,7 @@ def test_every_baseline_by_name(name):
 @pytest.mark.parametrize(
     ("text", "scheduler"),
     [
-        ("tiresias?thresholds=100/200/300,promote=2", Tiresias((100.0, 200.0, 300.0), 2.0)),
+        ("tiresias?thresholds=100/200/300,promote=2", Tiresias((100.0, 200.0, 300.0), promote=2.0)),
         ("las?quantum_s=1e3", Las(1000.0)),
         ("gittins?history=trace,num_levels=5", Gittins("trace", 5)),
     ],
@@ -119,7 +119,7 @@ def test_a_learned_policy_reads_the_durations_that_it_observes():
     [
         ("fifoo", r"unknown policy 'fifoo' \(did you mean fifo\?\); known are fifo, .*random"),
         ("", "unknown policy ''"),
-        ("tiresias?promot=1", r"no parameter 'promot' \(did you mean promote\?\); it has thresholds, promote"),
+        ("tiresias?promot=1", r"no parameter 'promot' \(did you mean promote\?\); it has thresholds, within, promote"),
         ("fifo?x=1", "no parameter 'x'; it has none"),
         ("tiresias?promote", "'promote' is not key=value"),
         ("fifo?", "'' is not key=value"),

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from envs.dynamics import FINISHED, PASS_DUE, advance
-from envs.layout import FREE, HOLDER_NONE, HOLDER_SHARED, RUNNING, WAITING
+from envs.layout import FREE, HOLDER_DOWN, HOLDER_NONE, HOLDER_SHARED, RUNNING, WAITING
 from envs.list_run import run_list
 from envs.order import ListOrder, set_order
 from envs.simulate import Run, _run_compiled
@@ -82,7 +82,7 @@ def begin(
 
 def finish_list(run: Run, until: float = np.inf) -> bool:
     """Let the record's own order schedule up to ``until``; whether the run is finished."""
-    return bool(run_list(run.states[0], run.table, run.results, run.log, until, 1 << 60) == FINISHED)
+    return bool(run_list(run.states[0], run.tables, run.results, run.log, until, 1 << 60) == FINISHED)
 
 
 def finish(run: Run) -> None:
@@ -92,7 +92,7 @@ def finish(run: Run) -> None:
 
 def next_pass(run: Run, view: ClusterView) -> bool:
     """Move to the next scheduling pass and refresh the view; False: the run is over."""
-    code = advance(run.states[0], run.table, run.results, run.log, np.inf)
+    code = advance(run.states[0], run.tables, run.results, run.log, np.inf)
     if code == PASS_DUE:
         view.refresh(run.states)
     return bool(code == PASS_DUE)
@@ -114,7 +114,10 @@ def check_record(s: Any) -> None:
     slots, gpus = range(int(s.num_slots)), range(int(s.num_gpus))
     held = {j: devices_of(s, j) for j in slots if s.phase[j] == RUNNING}
     owners: dict[int, list[int]] = {g: [j for j in held if g in held[j]] for g in gpus}
-    for g in gpus:
+    down = [g for g in gpus if s.node_down[s.gpu_node[g]]]
+    for g in down:
+        assert (owners[g], s.gpu_holder[g], s.gpu_free_milli[g]) == ([], HOLDER_DOWN, 0)
+    for g in set(gpus) - set(down):
         shares = sum(int(s.share[j]) for j in owners[g])
         assert s.gpu_free_milli[g] == WHOLE - shares >= 0
         if not owners[g]:
@@ -125,13 +128,16 @@ def check_record(s: Any) -> None:
             assert owners[g] == [s.gpu_holder[g]]
     for j in slots:
         check_slot(s, j, held.get(j, []))
-    idle = Counter(int(s.gpu_node[g]) for g in gpus if not owners[g])
-    types = Counter(int(s.node_type[s.gpu_node[g]]) for g in gpus if not owners[g])
+    free = [g for g in gpus if not owners[g] and g not in down]
+    idle = Counter(int(s.gpu_node[g]) for g in free)
+    types = Counter(int(s.node_type[s.gpu_node[g]]) for g in free)
+    up = Counter(int(s.node_type[s.gpu_node[g]]) for g in gpus if g not in down)
+    assert [up[t] for t in range(s.num_types)] == s.type_up[: s.num_types].tolist()
     assert [idle[n] for n in range(s.num_nodes)] == s.node_free[: s.num_nodes].tolist()
     assert [types[t] for t in range(s.num_types)] == s.type_free[: s.num_types].tolist()
     whole = sum(len(held[j]) for j in held if s.share[j] == WHOLE)
     shared = sum(s.gpu_holder[g] == HOLDER_SHARED for g in gpus)
-    assert whole + shared + sum(idle.values()) == s.num_gpus
+    assert whole + shared + sum(idle.values()) + len(down) == s.num_gpus
     for phase, listed in ((RUNNING, s.running[: s.num_running]), (WAITING, s.waiting[: s.num_waiting])):
         assert sorted(listed) == [j for j in slots if s.phase[j] == phase]
     assert sorted(s.free_slots[: s.num_free_slots]) == [j for j in slots if s.phase[j] == FREE]
@@ -145,7 +151,11 @@ def check_slot(s: Any, j: int, devices: list[int]) -> None:
     assert s.gpus[j] == len(devices)
     assert s.num_nodes_held[j] == len(nodes) or s.phase[j] == FREE
     if s.phase[j] == RUNNING:
-        assert s.gpus[j] == s.held_gpus[j] == s.request[j] == len(set(devices))
+        assert s.gpus[j] == s.held_gpus[j] == len(set(devices))
+        if s.klass[j] >= 0:
+            assert 1 <= s.gpus[j] == s.demand[j] <= s.max_gpus[j]
+        else:
+            assert s.gpus[j] == s.request[j]
         assert len(types) == 1
         assert s.gpu_type[j] in (-1, *types)
     assert s.touched[j] == 0

@@ -14,7 +14,7 @@ Case = tuple[Trace, ClusterSpec, ListOrder, SimConfig]
 
 # Key.GIVEN is an order computed outside the simulator.
 KEYS = [key for key in Key if key.name != "GIVEN"]
-SERVICE_KEYS = (Key.SERVICE, Key.LEVEL, Key.GITTINS)  # these divide or add up GPU-seconds
+SERVICE_KEYS = (Key.SERVICE, Key.LEVEL, Key.QUEUE, Key.GITTINS)  # these divide or add up GPU-seconds
 
 
 def random_case(seed: int) -> Case:
@@ -64,7 +64,7 @@ def _order(draw: Draw) -> ListOrder:
     key = rng.choice([*KEYS, Key.REMAINING, Key.LEVEL])
     limits: tuple[float, ...] = ()
     values: tuple[float, ...] = ()
-    if key in (Key.LEVEL, Key.GITTINS):
+    if key in (Key.LEVEL, Key.QUEUE, Key.GITTINS):
         ladder = (8.0, 40.0, 64.0, 150.0, 600.0)
         limits = tuple(sorted(rng.sample(ladder, rng.randint(0, 3))))
     if key == Key.GITTINS:
@@ -90,7 +90,7 @@ def _config(draw: Draw, order: ListOrder) -> SimConfig:
         rescale_s=0.0 if order.promote > 0 else rng.choice((0.0, 0.25) if turns else (0.0, 5.0, 12.5, 30.0)),
         checkpoint_s=0.0 if turns else rng.choice((0.0, 0.0, 7.5, 10.0)),
         durations=rng.choice(("oracle", "estimate", "unknown")),
-        placement=rng.choice(("consolidated",) * 4 + ("spread", "random", "count")),
+        placement=rng.choice(("consolidated",) * 4 + ("spread", "random", "count", "emptiest")),
         compat=rng.choice(("none",) * 8 + ("tiresias", "none" if turns else "helios")),
     )
 

@@ -57,7 +57,7 @@ def test_record_is_consistent_after_any_decision(seed: int, rng: Random) -> None
     """A refused decision changes no byte of the record; an accepted one leaves it consistent."""
     trace, cluster, _, config = random_case(seed)
     run = begin(trace, cluster, ListOrder(Key.ARRIVAL), config, seed)
-    view = ClusterView(run.states, run.cluster, run.config)
+    view = ClusterView(run.states, run.cluster, run.config, run.workload)
     passes = 0
     while passes < 50 and next_pass(run, view):
         passes += 1
@@ -76,13 +76,13 @@ def test_record_is_consistent_after_any_decision(seed: int, rng: Random) -> None
 @given(seed=SEEDS)
 def test_record_is_consistent_after_every_list_pass(seed: int) -> None:
     run = begin(*random_case(seed), seed=seed)
-    while run_list(run.states[0], run.table, run.results, run.log, np.inf, 1) == PASS_DUE:
+    while run_list(run.states[0], run.tables, run.results, run.log, np.inf, 1) == PASS_DUE:
         check_record(run.states[0])
     s = run.states[0]
     assert s.num_completed + s.num_rejected == len(run.trace)
     check_empty(run)
     finished = run.results["status"] == 1
-    jct = (run.results["finish"] - run.table["arrival"])[finished]
+    jct = (run.results["finish"] - run.workload.jobs["arrival"])[finished]
     assert s.jct_integral == pytest.approx(jct.sum(), rel=1e-9, abs=1e-6)
 
 
@@ -103,7 +103,7 @@ def test_ten_thousand_preemptions_of_everybody() -> None:
     config = SimConfig(interval_s=1.0, rescale_s=0.25)
     run = begin(trace, ClusterSpec.parse("1x4:A+1x8:B"), ListOrder(Key.ARRIVAL), config)
     run.states["skip_idle"] = 0
-    view = ClusterView(run.states, run.cluster, run.config)
+    view = ClusterView(run.states, run.cluster, run.config, run.workload)
     for cycle in range(20_000):
         assert next_pass(run, view)
         gpus = np.where(view.waiting, view.num_gpus, 0)  # all wait, or none does
@@ -155,7 +155,7 @@ def test_recorded_intervals_of_a_capricious_scheduler(seed: int, rng: Random) ->
     """Thirty random decisions, then the list scheduler ends the run."""
     trace, cluster, _, config = near_real_case(seed)
     run = begin(trace, cluster, ListOrder(Key.ARRIVAL, backfill=True), config, seed, record=True)
-    view = ClusterView(run.states, run.cluster, run.config)
+    view = ClusterView(run.states, run.cluster, run.config, run.workload)
     passes = 0
     while passes < 30 and next_pass(run, view):
         passes += 1
@@ -165,6 +165,6 @@ def test_recorded_intervals_of_a_capricious_scheduler(seed: int, rng: Random) ->
             apply_decision(run, Decision(view.gpus), "any")
         if run.states[0].num_running == 0:
             break
-    list_pass(run.states[0], run.log)
+    list_pass(run.states[0], run.tables, run.log)
     finish(run)
     check_intervals(run.result("any", np.zeros(0), 0.0))

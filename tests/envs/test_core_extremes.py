@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from envs.devices import node_mix
 from envs.dynamics import FINISHED, STOPPED
 from envs.layout import NODE_BUCKETS, SLOT_BUCKETS, bucket, node_bucket
 from envs.list_run import run_list
 from envs.order import MAX_LIMITS, Key, ListOrder
-from envs.placement import node_mix
 from envs.simulate import simulate
 from envs.spec import ClusterSpec, SimConfig, SpecError
 from tests.envs.core_support import EVENTS, Listed, begin, finish_list, hand, spans
@@ -98,7 +98,7 @@ def test_many_jobs_without_work_in_the_backlog_are_no_stall() -> None:
 def test_turns_that_only_pause_are_a_stall() -> None:
     """Least attained service on an interval of 10 s with pauses of 30 s: nobody ever works."""
     run = begin(hand([(1, 0, 100), (1, 0, 100)]), ClusterSpec.parse("1x1"), las(), SimConfig(interval_s=10.0))
-    assert run_list(run.states[0], run.table, run.results, run.log, np.inf, 20_000) in (FINISHED, STOPPED)
+    assert run_list(run.states[0], run.tables, run.results, run.log, np.inf, 20_000) in (FINISHED, STOPPED)
 
 
 def las() -> ListOrder:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 
 from envs.env import ClusterEnv
@@ -29,7 +28,7 @@ def message(error: type[Exception], make: type, **wrong: Any) -> str:
 @pytest.mark.parametrize(
     ("wrong", "text"),
     [
-        ({"scenario": "elastik"}, "unknown scenario 'elastik'; known: rigid"),
+        ({"scenario": "elastik"}, "unknown scenario 'elastik'; known: rigid, elastic"),
         (
             {"objective": "speed"},
             "unknown objective 'speed'; known: jct, makespan, p99_slowdown, finish_time_fairness",
@@ -64,10 +63,10 @@ def test_traces(tmp_path):
     )
 
 
-def test_jobs_that_are_not_rigid():
-    columns = {"arrival_s": [0.0, 1.0], "num_gpus": [1, 1], "duration_s": [5.0, np.nan], "model": ["", "bert"]}
+def test_jobs_that_cannot_be_simulated():
+    columns = {"arrival_s": [0.0, 1.0], "num_gpus": [1, 1], "duration_s": [5.0, 5.0], "kind": ["training", "inference"]}
     text = message(TraceError, ClusterEnv, trace=make_trace("mine", columns))
-    assert text == "trace mine, job 1: an elastic job of model bert cannot be simulated yet, only rigid jobs"
+    assert text == "trace mine, job 1: an inference task cannot be simulated yet, only training jobs"
 
 
 def test_a_window_outside_the_trace():

@@ -80,6 +80,9 @@ def job_block(batch: Batch, j: int) -> dict[str, float]:
         "known": estimate > 0,
         "progress": min(done / total, 1.0) if estimate > 0 else 0.0,
         "preemptible": job["preemptible"],
+        "elastic": 0,
+        "held_share": len(devices) / batch.settings.cluster.num_gpus,
+        "most_share": min(1, job["num_gpus"] / batch.settings.cluster.num_gpus),
         "request": squash(job["num_gpus"], 8),
         "age": squash(age, HOUR),
         "waited": squash(waited, HOUR),
@@ -91,6 +94,7 @@ def job_block(batch: Batch, j: int) -> dict[str, float]:
         "preemptions": squash(s.num_preemptions[j], 4),
         "rescales": squash(s.num_rescales[j], 4),
         "nodes_held": squash(len({int(s.gpu_node[g]) for g in devices}), 4),
+        **{f"goodput_{gpus}": 0 for gpus in (1, 2, 4, 8, 16)},
     }
 
 
@@ -138,7 +142,7 @@ def test_a_refreshed_row_equals_one_filled_anew(seed):
     env, rng = random_env(seed), Random(seed)
     full = np.full_like(env.batch.obs[0], np.nan)
     for _ in range(60):
-        fill_observation(env.batch.states[0], full, env.layout.gpus_per_node)
+        fill_observation(env.batch.states[0], env.settings.workload.tables, full, env.layout.gpus_per_node)
         assert full.tobytes() == env.batch.obs[0].tobytes()
         if any(env.step(np.int64(choose_random(env.batch, rng)))[2:4]):
             break

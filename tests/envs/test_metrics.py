@@ -33,7 +33,7 @@ def job_table(**columns):
     table["kind"] = pd.Series(["training"] * n)
     table["share_milli"] = pd.Series([1000] * n)
     jobs = pd.DataFrame({**table, **columns})
-    return jobs.assign(jct_s=jobs["finish_s"] - jobs["arrival_s"])
+    return jobs.assign(jct_s=jobs["finish_s"] - jobs["arrival_s"], isolated_s=jobs["duration_s"])
 
 
 def metrics(jobs, decision_s=()):
@@ -103,7 +103,7 @@ def test_empty_groups_are_nan_and_never_a_crash(jobs):
 
 
 def test_durations_of_zero_have_no_slowdown_but_a_jct():
-    jobs = HAND.head(2).assign(duration_s=[0.0, 10.0])
+    jobs = HAND.head(2).assign(duration_s=[0.0, 10.0], isolated_s=[0.0, 10.0])
     found = metrics(jobs)
     assert found["mean_slowdown"] == 2
     assert found["finish_time_fairness"] == 2

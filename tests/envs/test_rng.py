@@ -48,7 +48,8 @@ def test_every_argument_counts() -> None:
 
 
 def test_purposes_keep_their_numbers() -> None:
-    assert [(p.name, p.value) for p in Purpose] == [("ORDER", 0), ("PLACEMENT", 1), ("ESTIMATE", 2), ("WINDOW", 3)]
+    names = ["ORDER", "PLACEMENT", "ESTIMATE", "WINDOW", "FAILURE"]
+    assert [(p.name, p.value) for p in Purpose] == list(zip(names, range(5), strict=True))
 
 
 def test_uniform_is_uniform() -> None:

@@ -101,7 +101,7 @@ def test_missing_file_and_folder(tmp_path):
     ("source", "message"),
     [
         ("synthetic-phily", "did you mean synthetic-philly?"),
-        ("nonsense", "built in: synthetic-philly, synthetic-philly-dense, toy-two-jobs"),
+        ("nonsense", "built in: synthetic-philly, synthetic-philly-dense, synthetic-pollux, toy-two-jobs"),
         ("synthetic-philly?job=3", "synthetic-philly has no parameter 'job'; it takes jobs, seed, mean_gap_s"),
         ("synthetic-philly?jobs", "synthetic-philly: jobs is '', expected a whole number"),
         ("synthetic-philly?jobs=1.5", "synthetic-philly: jobs is '1.5', expected a whole number"),

@@ -1,0 +1,185 @@
+"""How a run of docs/validation.md is made, and where its result is kept.
+
+A result is one JSON file. It counts as long as the run's settings, its trace, its profiles and the code that decides
+when its jobs end are what they were; comments, docstrings and code that no job's end depends on may change.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from baselines import BASELINES
+from baselines.parameters import parse_parameters
+from docs.validation_runs import ROOT, SHARED, Run
+from envs.simulate import RunResult, simulate
+from envs.spec import ClusterSpec, SimConfig
+from traces.load import load_trace
+from traces.measured import read_profiles
+from traces.profiles import ModelProfile
+
+# Says what a run came to, not how it went.
+NO_MATTER = {"envs.metrics", "envs.provenance"}
+
+
+@dataclass(frozen=True)
+class Result:
+    """What is kept of a run: by job, jct [s] and number of restarts; GPU-hours counted in whole rounds; CPU seconds."""
+
+    jct_s: dict[str, float]
+    restarts: dict[str, int]
+    round_gpu_h: float
+    passes: int
+    cpu_s: float
+    same_code: bool = field(default=True, compare=False)
+
+    @property
+    def mean(self) -> float:
+        """Mean jct [s]."""
+        return float(np.mean(list(self.jct_s.values())))
+
+
+def execute(run: Run, on_jobs: Callable[[int, int], None] | None = None) -> Result:
+    """Run it; only what comes after the code is loaded counts as CPU seconds."""
+    trace = load_trace(SHARED / run.trace)
+    cluster, profiles = ClusterSpec.parse(run.cluster), _profiles(run.profiles)
+    _load_code(run.policy, run.trace, run.cluster, run.sim, run.profiles)
+    result = simulate(
+        trace,
+        cluster,
+        make_policy(run.policy),
+        run.sim,
+        seed=run.seed,
+        record=True,
+        progress=on_jobs,
+        profiles=profiles,
+    )
+    jobs = result.jobs
+    names, restarts = jobs["job_id"].tolist(), jobs["num_rescales"] + jobs["num_preemptions"]
+    for name in jobs["job_id"][jobs["jct_s"].isna()]:
+        raise RuntimeError(f"run {run.label}: job {name} was not completed")
+    return Result(
+        jct_s=dict(zip(names, jobs["jct_s"].tolist(), strict=True)),
+        restarts=dict(zip(names, restarts.tolist(), strict=True)),
+        round_gpu_h=round_gpu_hours(result),
+        passes=result.num_passes,
+        cpu_s=round(result.elapsed_s, 3),
+    )
+
+
+def make_policy(text: str) -> Any:
+    """A baseline by its name on the command line."""
+    name, question, query = text.partition("?")
+    return BASELINES[name](**parse_parameters(text, BASELINES[name], query) if question else {})
+
+
+def round_gpu_hours(result: RunResult) -> float:
+    """GPU-hours as round-based simulators count them: whoever holds a GPU holds it to the end of the round."""
+    held, step = result.intervals, result.config.interval_s
+    if step == 0:
+        return float((held["end_s"] - held["start_s"]).sum()) / 3600
+    return float((np.ceil(held["end_s"] / step - 1e-6) - held["start_s"] / step).sum()) * step / 3600
+
+
+@cache
+def _load_code(policy: str, trace: str, cluster: str, sim: SimConfig, profiles: str | None) -> None:
+    """Compile or load what runs of this policy and number of jobs need: by such a run, of Pollux without its search."""
+    quick = "pollux?generations=1,population=2" if policy.startswith("pollux") else policy
+    jobs, spec = load_trace(SHARED / trace), ClusterSpec.parse(cluster)
+    simulate(jobs, spec, make_policy(quick), sim, record=True, profiles=_profiles(profiles))
+
+
+@cache
+def _profiles(folder: str | None) -> Mapping[str, ModelProfile] | None:
+    return None if folder is None else read_profiles(SHARED / folder)
+
+
+def store(folder: Path, run: Run, result: Result) -> None:
+    """Write a result whole or not at all."""
+    kept = asdict(result)
+    del kept["same_code"]
+    path = folder / f"{run.label}.json"
+    path.with_suffix(".part").write_text(json.dumps({"run": asdict(run), "digest": digest(run), **kept}))
+    path.with_suffix(".part").replace(path)
+
+
+def recall(folder: Path, run: Run, keep: bool = False) -> Result | None:
+    """The result of a run; None if there is none, or none of this code and data. ``keep``: of older code will do."""
+    current = digest(run)  # first, so that a file edited while runs go on is not taken for the one that they use
+    try:
+        kept = json.loads((folder / f"{run.label}.json").read_text())
+    except (OSError, ValueError):
+        return None
+    same = kept.pop("digest") == current
+    if kept.pop("run") != json.loads(json.dumps(asdict(run))) or not (same or keep):
+        return None
+    return Result(**kept, same_code=same)
+
+
+@cache
+def digest(run: Run) -> str:
+    """Of the code that decides when the jobs of a run end, and of what it reads."""
+    found = hashlib.sha256()
+    policy = BASELINES[run.policy.partition("?")[0]].__module__
+    for module in sorted(_closure(("envs.simulate", "traces.measured", policy))):
+        found.update(_code(_file(module)).encode())
+    for name in filter(None, (run.trace, run.profiles)):
+        found.update(_data(name))
+    if run.profiles is None or run.sim.knowledge == "profile":
+        found.update((ROOT / "traces/model_profiles.json").read_bytes())
+    return found.hexdigest()[:16]
+
+
+def _closure(starts: tuple[str, ...]) -> set[str]:
+    """Modules of ours that ``starts`` import, and they themselves."""
+    found: set[str] = set()
+    waiting = list(starts)
+    while waiting:
+        module = waiting.pop()
+        if module not in found | NO_MATTER and _file(module).exists():
+            found.add(module)
+            waiting += _imports(module)
+    return found
+
+
+def _file(module: str) -> Path:
+    return ROOT / f"{module.replace('.', '/')}.py"
+
+
+@cache
+def _imports(module: str) -> tuple[str, ...]:
+    text = _file(module).read_text()
+    return tuple(re.findall(r"^\s*from ((?:envs|traces|baselines)\.\w+) import", text, re.MULTILINE))
+
+
+@cache
+def _code(path: Path) -> str:
+    """A source file without its comments and docstrings."""
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list):
+            node.body = [line for line in body if not _is_text(line)]  # type: ignore[attr-defined]
+    return ast.dump(tree)
+
+
+def _is_text(line: ast.stmt) -> bool:
+    return isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant) and isinstance(line.value.value, str)
+
+
+@cache
+def _data(name: str) -> bytes:
+    """Digest of a file, or of the CSV files of a folder."""
+    path, found = SHARED / name, hashlib.sha256()
+    for file in sorted(path.rglob("*.csv")) if path.is_dir() else [path]:
+        found.update(file.read_bytes())
+    return found.digest()

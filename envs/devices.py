@@ -1,0 +1,117 @@
+"""Who holds which device: taking devices, giving them back, and the log of who held them.
+
+Inside a scheduling pass devices move freely; envs/commit.py then books what each job has lost and won.
+"""
+
+from __future__ import annotations
+
+from envs.jit import jit
+from envs.layout import HOLDER_NONE, HOLDER_SHARED
+from envs.rng import hash45
+
+WHOLE = 1000  # share of a whole device [1/1000]
+
+
+@jit
+def node_mix(n):
+    """A hash of a node number; sums of it identify multisets of nodes."""
+    return hash45(n)
+
+
+@jit
+def touch(s, j):
+    """List slot ``j`` for the commit at the end of the pass."""
+    if s.touched[j] == 0:
+        s.touched[j] = 1
+        s.touched_slots[s.num_touched] = j
+        s.num_touched += 1
+
+
+@jit
+def take_on_node(s, j, n, count):
+    """Give slot ``j`` the ``count`` lowest free devices of node ``n``."""
+    g = s.node_first[n]
+    left = count
+    while left > 0:
+        if s.gpu_free_milli[g] == WHOLE:
+            s.gpu_holder[g] = j
+            s.gpu_free_milli[g] = 0
+            s.gpu_since[g] = s.now
+            s.gpu_next[g] = s.first_gpu[j]
+            s.first_gpu[j] = g
+            left -= 1
+        g += 1
+    s.gpus[j] += count
+    s.node_free[n] -= count
+    s.type_free[s.node_type[n]] -= count
+    s.node_hash[j] += count * node_mix(n)
+    s.num_nodes_held[j] += 1
+
+
+@jit
+def take_targets(s, j, count):
+    """Give slot ``j`` the placement found last; it must hold nothing."""
+    touch(s, j)
+    for i in range(count):
+        take_on_node(s, j, s.target_node[i], s.target_count[i])
+
+
+@jit
+def take_share(s, j, g):
+    """Give slot ``j`` its fraction of device ``g``."""
+    touch(s, j)
+    n = s.gpu_node[g]
+    if s.gpu_free_milli[g] == WHOLE:
+        s.gpu_holder[g] = HOLDER_SHARED
+        s.node_free[n] -= 1
+        s.type_free[s.node_type[n]] -= 1
+    s.gpu_free_milli[g] -= s.share[j]
+    s.first_gpu[j] = g
+    s.gpus[j] = 1
+    s.node_hash[j] = node_mix(n)
+    s.num_nodes_held[j] = 1
+    s.taken_at[j] = s.now
+
+
+@jit
+def release(s, j, log):
+    """Take all devices from slot ``j`` and log who held them (unless ``log`` has no rows)."""
+    touch(s, j)
+    g = s.first_gpu[j]
+    if s.share[j] < WHOLE:
+        if g >= 0:
+            log_interval(s, j, g, s.taken_at[j], log)
+            s.gpu_free_milli[g] += s.share[j]
+            if s.gpu_free_milli[g] == WHOLE:
+                free_device(s, g)
+    else:
+        while g >= 0:
+            log_interval(s, j, g, s.gpu_since[g], log)
+            s.gpu_free_milli[g] = WHOLE
+            free_device(s, g)
+            g = s.gpu_next[g]
+    s.first_gpu[j] = -1
+    s.gpus[j] = 0
+    s.node_hash[j] = 0
+    s.num_nodes_held[j] = 0
+
+
+@jit
+def free_device(s, g):
+    """Count device ``g`` as wholly free again."""
+    n = s.gpu_node[g]
+    s.gpu_holder[g] = HOLDER_NONE
+    s.node_free[n] += 1
+    s.type_free[s.node_type[n]] += 1
+
+
+@jit
+def log_interval(s, j, g, start, log):
+    """Append one row to the log of GPU intervals; the caller has made sure that there is room."""
+    if log.shape[0] > 0 and s.now > start:
+        row = log[s.log_len]
+        row.gpu = g
+        row.job = s.job_id[j]
+        row.start = start
+        row.end = s.now
+        s.log_len += 1

@@ -1,0 +1,268 @@
+"""Fills the tables of elastic jobs: docs/design/002-elastic.md, sections 2 and 6. numpy, once a workload."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from envs.layout import JOB_DTYPE, MAX_REPLICAS
+from envs.shapes import Shapes, pack
+from envs.spec import ClusterSpec
+from envs.tables import CLASS_DTYPE, FIRST_RUN, Tables
+from traces.profiles import ModelProfile, TypeProfile
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+CANDIDATES = FIRST_RUN  # geometric batches; one more option is that of a job's first run
+INTEGERS = ("local", "run_local", "accum")
+COUNTS = np.arange(1, MAX_REPLICAS + 1)
+
+
+@dataclass(frozen=True)
+class Options:
+    """Batches that a class may run on n = 1 .. 64 GPUs of a type, one column an option: arrays (64, O).
+
+    ``local``: micro-batch as goodput weighs it, 0 where not possible; ``run_local``: what is run; ``accum``:
+    accumulation steps.
+    """
+
+    local: Ints
+    run_local: Ints
+    accum: Ints
+
+    @classmethod
+    def fixed(cls, model: ModelProfile, profile: TypeProfile, batch: npt.ArrayLike) -> Options:
+        """A requested total batch, a number or one for each n."""
+        total = np.broadcast_to(np.asarray(batch, np.float64), COUNTS.shape)[:, None]
+        return cls._split(model, profile, total, single=(total > model.init_batch))
+
+    @classmethod
+    def tuned(cls, model: ModelProfile, profile: TypeProfile) -> Options:
+        """50 geometric batches, and the one of a job that has never been observed."""
+        first = np.maximum(model.init_batch, profile.min_local * COUNTS).astype(np.float64)
+        last = np.maximum(first, model.max_batch)
+        total = np.geomspace(first, last, CANDIDATES, axis=1)
+        options = cls._split(model, profile, total, single=(total > model.init_batch + 1e-8))
+        fits = (options.local >= profile.min_local) & (options.local <= profile.max_local)
+        fits &= (first <= model.max_batch)[:, None]
+        local = np.where(fits, options.local, 0)
+        new = cls.fixed(model, profile, first)
+        return cls(*(np.hstack(pair) for pair in zip((local, options.run_local, options.accum), new.rows, strict=True)))
+
+    @classmethod
+    def _split(cls, model: ModelProfile, profile: TypeProfile, total: Floats, single: npt.NDArray[np.bool_]) -> Options:
+        """Micro-batches and accumulation steps of total batches (64, O)."""
+        share = total / COUNTS[:, None]
+        accum = np.maximum(0, np.ceil(_ceil(share) / profile.max_local - 1e-8) - 1)
+        accum[0] = np.where(single[0], np.maximum(1, accum[0]), accum[0])  # noise statistics need two gradients
+        local = _ceil(share / (accum + 1))
+        most = np.floor(model.max_batch / (COUNTS[:, None] * (accum + 1)))
+        return cls(local.astype(np.int64), np.minimum(local, most).astype(np.int64), accum.astype(np.int64))
+
+    @property
+    def rows(self) -> tuple[Ints, Ints, Ints]:
+        return self.local, self.run_local, self.accum
+
+
+def _ceil(x: Floats) -> Floats:
+    return np.ceil(x - 1e-8)
+
+
+@dataclass(frozen=True)
+class JobClass:
+    """Elastic jobs alike in model and batch; ``batch`` 0: tuned."""
+
+    model: ModelProfile  # what is simulated
+    known: ModelProfile  # what schedulers believe
+    batch: int
+    truth_known: bool  # schedulers know the truth of each shape (knowledge oracle)
+
+    def options(self, gpu_type: str) -> Options:
+        profile = self.model.types[gpu_type]
+        return Options.fixed(self.model, profile, self.batch) if self.batch else Options.tuned(self.model, profile)
+
+    def gains(self, model: ModelProfile, batch: Ints) -> Floats:
+        """(E, ...) progress of one iteration at total batches, by epoch."""
+        return np.stack([model.gain(e, batch.astype(np.float64)) for e in self.epochs])
+
+    @cached_property
+    def epochs(self) -> range:
+        return range(len(self.model.progress))
+
+
+class ClassTables:
+    """The tables of one class on the GPU types of a cluster."""
+
+    def __init__(self, job: JobClass, shapes: Shapes) -> None:
+        self.job, self.shapes = job, shapes
+        self.options = [job.options(t) for t in shapes.types]
+        self.num_options = self.options[0].local.shape[1]
+        self.times = shapes.times(job.model, [o.run_local for o in self.options])  # 2 x (S, O)
+
+    def iteration_s(self) -> Floats:
+        """(S, O) true time of an iteration of each option as it is run; nan: not measured."""
+        return self._seconds(self.times)
+
+    def _seconds(self, times: tuple[Floats, Floats]) -> Floats:
+        """(S, O) time of an iteration, given those of its micro-steps without and with synchronisation."""
+        accum = np.stack(
+            [self.options[t].accum[n - 1] for t, n in zip(self.shapes.type, self.shapes.gpus, strict=True)]
+        )
+        return times[1] + accum * times[0]
+
+    @cached_property
+    def true_goodput(self) -> Floats:
+        """(E, S, O) true goodput of the options that tuning weighs, not yet cut to the largest batch; 0: impossible."""
+        seconds = self._seconds(self.shapes.times(self.job.model, [o.local for o in self.options]))
+        return self._by_shape(seconds, [self._gains(self.job.model, o, o.local) for o in self.options], weighed=True)
+
+    @cached_property
+    def true_speed(self) -> Floats:
+        """(E, S, O) true speed of each option as it is run; 0: not measured."""
+        gains = [self._gains(self.job.model, o, o.run_local) for o in self.options]
+        return self._by_shape(self.iteration_s(), gains, weighed=False)
+
+    def _by_shape(self, seconds: Floats, gains: list[Floats], weighed: bool) -> Floats:
+        """(E, S, O) gains (E, 64, O) of each type over the time of an iteration (S, O); 0: impossible."""
+        found = np.zeros((len(self.job.epochs), *seconds.shape))
+        for t, options in enumerate(self.options):
+            rows = np.flatnonzero(self.shapes.type == t)
+            n = self.shapes.gpus[rows] - 1
+            possible = options.local[n] > 0 if weighed else True
+            found[:, rows] = np.where(possible, gains[t][:, n] / seconds[rows], 0.0)
+        return np.nan_to_num(found)
+
+    def _gains(self, model: ModelProfile, options: Options, local: Ints) -> Floats:
+        """(E, 64, O) progress of an iteration of each option with micro-batches ``local``, by ``model``'s gradients."""
+        return self.job.gains(model, np.maximum(COUNTS[:, None] * local * (options.accum + 1), 1))
+
+    def known_rates(self) -> tuple[Floats, Ints]:
+        """(E, T, 2, 65) speed that schedulers know of, and the option that is best by it."""
+        rates, best = zip(*(self._known_on(t) for t in range(len(self.shapes.types))), strict=True)
+        return np.stack(rates, axis=1), np.stack(best, axis=1)
+
+    def _known_on(self, t: int) -> tuple[Floats, Ints]:
+        """(E, 2, 65) on one type: the option of largest goodput is taken, and then run as it can be."""
+        job, options = self.job, self.options[t]
+        if job.truth_known:
+            packed = np.stack([self.shapes.packed(t, several) for several in (0, 1)])
+            goodput, speed = self.true_goodput[:, packed], self.true_speed[:, packed]  # (E, 2, 64, O)
+        else:
+            goodput = np.where(options.local > 0, self._known_speed(t, options.local), 0.0)
+            speed = self._known_speed(t, options.run_local)
+        found = np.zeros((len(job.epochs), 2, MAX_REPLICAS + 1), np.int64)
+        rates = np.zeros(found.shape)
+        found[..., 1:] = self._best(goodput)
+        rates[..., 1:] = np.take_along_axis(speed, found[..., 1:, None], -1)[..., 0]
+        return rates, found
+
+    def _known_speed(self, t: int, local: Ints) -> Floats:
+        """(E, 2, 64, O) speed of micro-batches (64, O) on a type by the known profile."""
+        options, known = self.options[t], self.job.known
+        several = np.arange(2)[:, None, None]
+        grad, step = known.types[self.shapes.types[t]].throughput.times(several, COUNTS[:, None], np.maximum(local, 1))
+        speed: Floats = self._gains(known, options, local)[:, None] / (step + options.accum * grad)
+        return speed
+
+    def _best(self, goodput: Floats) -> Ints:
+        """(...) candidate of largest goodput (..., O), the first of equals; if none is possible, a first run's."""
+        candidates = goodput[..., :CANDIDATES]
+        best: Ints = np.where(candidates.max(-1) > 0, candidates.argmax(-1), self.num_options - 1)
+        return best
+
+    def true_rates(self, best: Ints) -> Floats:
+        """(E, S) speed on each shape with the option that schedulers' knowledge makes best; nan: not measured."""
+        shapes = self.shapes
+        if self.job.truth_known:
+            option = self._best(self.true_goodput)
+        else:
+            option = best[:, shapes.type, shapes.several, shapes.gpus]
+        rates = np.take_along_axis(self.true_speed, option[..., None], -1)[..., 0]
+        return np.where(rates > 0, rates, np.nan)
+
+    def packed_iteration_s(self) -> Floats:
+        """(65,) true time of an iteration of the last option on the fewest nodes of the first type; inf: impossible."""
+        several = (self.shapes.node_gpus[0] < COUNTS).astype(np.int64)
+        rows = np.where(several == 1, self.shapes.packed(0, 1), self.shapes.packed(0, 0))
+        seconds = np.where(rows >= 0, self.iteration_s()[rows, -1], np.inf)
+        return np.concatenate([[np.inf], np.nan_to_num(seconds, nan=np.inf)])
+
+
+def isolated_s(model: ModelProfile, gpu_type: str, batch: int, gpus: int, node_gpus: int) -> float:
+    """Run time [s] at a fixed batch on ``gpus`` GPUs, packed on nodes of ``node_gpus``; nan: not measured."""
+    profile = model.types[gpu_type]
+    options = Options.fixed(model, profile, batch)
+    local, accum = int(options.run_local[gpus - 1, 0]), int(options.accum[gpus - 1, 0])
+    placement = pack(gpus, node_gpus)
+    if profile.measured is None:
+        grad, step = profile.throughput.times(len(placement) > 1, gpus, local)
+    else:
+        step, sync = profile.measured.times_on(placement, local)
+        grad = step - sync
+    gains = np.array([model.gain(e, float(gpus * local * (accum + 1))) for e in range(len(model.progress))])
+    return float((np.diff(model.progress, prepend=0.0) / gains).sum() * (step + accum * grad))
+
+
+def build_classes(classes: Sequence[JobClass], cluster: ClusterSpec) -> tuple[Shapes, list[ClassTables]]:
+    """The tables of each class on the GPU types of a cluster."""
+    shapes = Shapes.of(cluster, [c.model for c in classes])
+    return shapes, [ClassTables(job, shapes) for job in classes]
+
+
+def build_tables(jobs: np.recarray, shapes: Shapes, classes: Sequence[ClassTables]) -> Tables:
+    """Tables of a workload whose elastic jobs are of these classes."""
+    columns: dict[str, list[Any]] = {name: [] for name in Tables._fields}
+    sizes = dict.fromkeys(Tables._fields, 0)
+    rows = np.zeros(len(classes), CLASS_DTYPE).view(np.recarray)
+
+    def store(name: str, values: npt.NDArray[Any]) -> int:
+        """Append to a flat table; where it begins."""
+        columns[name].append(values.ravel())
+        sizes[name] += values.size
+        return sizes[name] - values.size
+
+    for row, built in zip(rows, classes, strict=True):
+        job = built.job
+        known, best = built.known_rates()
+        row.epochs, row.work, row.init_batch = len(job.epochs), job.model.progress[-1], job.model.init_batch
+        row.first_delay, row.next_delay = job.model.first_delay_s, job.model.next_delay_s
+        row.progress_at = store("progress", job.model.progress)
+        row.shapes, row.rate_at = len(shapes.gpus), store("rate", built.true_rates(best))
+        row.known_shapes, row.known_at = known[0].size, store("known", known)
+        row.num_options, row.num_batches = built.num_options, len(job.model.batches)
+        padding = np.zeros((1, built.num_options), np.int64)  # 0 GPUs
+        for name in ("local", "run_local", "accum"):
+            place = store(name, np.stack([np.vstack([padding, getattr(o, name)]) for o in built.options]))
+        row.options_at = place
+        store("grad_s", built.times[0])
+        row.times_at = store("step_s", built.times[1])
+        row.batches_at = store("batches", job.model.batches)
+        store("grad_sqr", job.model.grad_sqr)
+        row.gradients_at = store("grad_var", job.model.grad_var)
+    flat = {
+        name: np.concatenate([*columns[name], np.zeros(1, np.int64 if name in INTEGERS else np.float64)])
+        for name in Tables._fields[2:]
+        if name not in ("pair", "necklace")
+    }
+    assert jobs.dtype == JOB_DTYPE
+    return Tables(jobs=jobs, classes=rows, pair=shapes.pair, necklace=shapes.necklace, **flat)
+
+
+def iteration_tables(classes: Sequence[ClassTables]) -> tuple[Floats, Floats, Floats]:
+    """``iteration_s``, ``whole_iterations`` and ``epoch_iterations`` of Workload."""
+    longest = max((len(c.job.epochs) for c in classes), default=1)
+    seconds = np.full((len(classes), MAX_REPLICAS + 1), np.inf)
+    whole, each = np.zeros((len(classes), longest)), np.zeros((len(classes), longest))
+    for c, built in enumerate(classes):
+        seconds[c], job = built.packed_iteration_s(), built.job
+        batch = job.batch or job.model.init_batch
+        work = np.diff(job.model.progress, prepend=0.0)
+        for e in job.epochs:
+            whole[c, e] = job.model.iterations_left(e, batch)
+            each[c, e] = work[e] / float(np.asarray(job.model.gain(e, float(batch))))
+    return seconds, whole, each

@@ -1,0 +1,147 @@
+"""How fast an elastic job runs where it is: docs/design/002-elastic.md, section 2. Compiled lookups."""
+
+from __future__ import annotations
+
+import math
+
+from envs.jit import jit
+from envs.layout import MAX_REPLICAS, UNMEASURED
+from envs.tables import FITTED_SHAPES, NECKLACE_BASE, NECKLACE_NODES, NODES_APART
+
+
+@jit
+def type_held(s, j):
+    """GPU type that slot ``j`` holds devices of."""
+    return s.node_type[s.gpu_node[s.first_gpu[j]]]
+
+
+@jit
+def list_nodes(s, j):
+    """Write the nodes of slot ``j``, at most NECKLACE_NODES, and its devices on each to the target arrays.
+
+    In node order, or under ``pollux`` in the order in which they were taken.
+    """
+    count = s.num_nodes_held[j]
+    g, at, node = s.first_gpu[j], count, -1
+    while g >= 0:  # the list begins with what was taken last
+        if s.gpu_node[g] != node:
+            at -= 1
+            node = s.gpu_node[g]
+            s.target_node[at], s.target_count[at] = node, 0
+        s.target_count[at] += 1
+        g = s.gpu_next[g]
+    if s.pollux:
+        return
+    for i in range(1, count):
+        node, held = s.target_node[i], s.target_count[i]
+        m = i
+        while m > 0 and s.target_node[m - 1] > node:
+            s.target_node[m], s.target_count[m] = s.target_node[m - 1], s.target_count[m - 1]
+            m -= 1
+        s.target_node[m], s.target_count[m] = node, held
+
+
+@jit
+def necklace_code(s, j):
+    """The least number, in base NECKLACE_BASE, among the rotations of slot ``j``'s GPUs per node; -1: too many."""
+    list_nodes(s, j)
+    count, least = s.num_nodes_held[j], -1
+    for first in range(count):
+        code = 0
+        for i in range(count):
+            held = s.target_count[(first + i) % count]
+            if held >= NECKLACE_BASE:
+                return -1
+            code = code * NECKLACE_BASE + held
+        if least < 0 or code < least:
+            least = code
+    return least
+
+
+@jit
+def find_shape(s, w, j):
+    """Row of the rate tables for the placement of slot ``j``; -1: none."""
+    t = type_held(s, j)
+    if w.necklace.shape[1] > 1 and s.num_nodes_held[j] <= NECKLACE_NODES:
+        code = necklace_code(s, j)
+        if code >= 0 and w.necklace[t, code] >= 0:
+            return w.necklace[t, code]
+    return w.pair[t, min(s.num_nodes_held[j], NODES_APART), s.gpus[j]]
+
+
+@jit
+def interpolate(x, xs, ys, x_at, y_at, count):
+    """``ys`` at ``x``, linear between the neighbours in ascending ``xs``, constant beyond the ends."""
+    if x <= xs[x_at]:
+        return ys[y_at]
+    for i in range(1, count):
+        low, high = xs[x_at + i - 1], xs[x_at + i]
+        if x <= high:
+            slope = (ys[y_at + i] - ys[y_at + i - 1]) / (high - low)
+            return ys[y_at + i - 1] + slope * (x - low)
+    return ys[y_at + count - 1]
+
+
+@jit
+def gradients(w, c, epoch, batch):
+    """(squared norm, variance) of the gradient of class ``c`` at an epoch and total batch."""
+    row = w.classes[c]
+    at = row.gradients_at + epoch * row.num_batches
+    sqr = interpolate(batch, w.batches, w.grad_sqr, row.batches_at, at, row.num_batches)
+    return sqr, interpolate(batch, w.batches, w.grad_var, row.batches_at, at, row.num_batches)
+
+
+@jit
+def gain(sqr, var, scale):
+    """Progress of an iteration at ``scale`` times the initial batch [iterations at it]."""
+    below = var / scale + sqr
+    return (var + sqr) / below if below > 0 else 1.0
+
+
+@jit
+def option_place(s, w, j):
+    """Places of slot ``j``'s batch in Tables.local ... and in Tables.grad_s ..."""
+    row = w.classes[s.klass[j]]
+    place = row.options_at + (type_held(s, j) * (MAX_REPLICAS + 1) + s.gpus[j]) * row.num_options + s.option[j]
+    return place, row.times_at + s.shape[j] * row.num_options + s.option[j]
+
+
+@jit
+def total_batch(s, w, j):
+    """Total batch that slot ``j`` runs [samples]."""
+    place, _ = option_place(s, w, j)
+    return float(s.gpus[j] * w.run_local[place] * (w.accum[place] + 1))
+
+
+@jit
+def option_rate(s, w, j):
+    """Speed of slot ``j`` with the batch of its option [iterations at M0 per s]."""
+    place, at = option_place(s, w, j)
+    batch = total_batch(s, w, j)
+    sqr, var = gradients(w, s.klass[j], s.epoch[j], batch)
+    seconds = w.step_s[at] + w.accum[place] * w.grad_s[at]
+    return gain(sqr, var, batch / w.classes[s.klass[j]].init_batch) / seconds
+
+
+@jit
+def set_rate(s, w, j):
+    """Set the speed of running elastic slot ``j``; what is not measured stops the record."""
+    row = w.classes[s.klass[j]]
+    rate = math.nan
+    if s.shape[j] >= 0:
+        if s.online and s.tuned:
+            rate = option_rate(s, w, j)
+        else:
+            rate = w.rate[row.rate_at + s.epoch[j] * row.shapes + s.shape[j]]
+    if not rate > 0:
+        s.status, s.status_slot = UNMEASURED, j
+        rate = 1.0
+    s.rate[j] = rate * s.factor[j]
+
+
+@jit
+def known_rate(w, c, epoch, t, several, gpus):
+    """What schedulers know of the speed of class ``c`` on GPUs of type ``t``; 0: impossible."""
+    row = w.classes[c]
+    at = row.known_at + epoch * row.known_shapes + t * FITTED_SHAPES + several * (FITTED_SHAPES // 2) + gpus
+    return w.known[at]

@@ -1,0 +1,70 @@
+"""Decisions by counts and by placements in the slow reference simulator (docs/design/002-elastic.md, section 4)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import NamedTuple
+
+from envs.reference_devices import Devices
+from envs.reference_jobs import Job
+from envs.spec import SimConfig
+
+
+class Seen(NamedTuple):
+    """What a chooser sees of an active job; ``placement``: GPUs held on each node, (N,)."""
+
+    job_id: int
+    request: int
+    max_gpus: int
+    gpus: int
+    elastic: bool
+    placement: tuple[int, ...]
+
+
+# (now, passes with jobs so far, active jobs by job_id, GPUs of each node that is up) ->
+# {job_id: (GPUs, placement or None)}; a job left out gets none. If one has a placement, all with GPUs have.
+Chooser = Callable[[float, int, list[Seen], list[int]], dict[int, tuple[int, tuple[int, ...] | None]]]
+
+
+def decide(
+    chooser: Chooser, now: float, index: int, jobs: list[Job], devices: Devices, config: SimConfig, seed: int
+) -> None:
+    """Ask the chooser about the active jobs and move devices as it says."""
+    sizes = [0 if n in devices.down else gpus for n, gpus in enumerate(devices.sizes)]
+    answer = chooser(now, index, [_see(job, devices) for job in jobs], sizes)
+    wanted = [(job, *answer.get(job.job_id, (0, None))) for job in jobs]
+    if any(row is not None for _, _, row in wanted):
+        _follow_placements(devices, [(job, row if gpus and row else ()) for job, gpus, row in wanted])
+    else:
+        _follow_counts(devices, [(job, gpus) for job, gpus, _ in wanted], config, seed)
+
+
+def _see(job: Job, devices: Devices) -> Seen:
+    nodes = devices.nodes_of(job)
+    row = tuple(nodes[n] for n in range(len(devices.sizes)))
+    return Seen(job.job_id, job.num_gpus, job.max_gpus, sum(row), job.training is not None, row)
+
+
+def _follow_placements(devices: Devices, wanted: list[tuple[Job, tuple[int, ...]]]) -> None:
+    changed = []
+    for job, row in wanted:
+        nodes = Counter({n: gpus for n, gpus in enumerate(row) if gpus})
+        if nodes != devices.nodes_of(job):
+            devices.take_back(job)
+            changed.append((job, nodes))
+    for job, nodes in changed:
+        devices.give(job, devices.lowest(nodes))
+
+
+def _follow_counts(devices: Devices, wanted: list[tuple[Job, int]], config: SimConfig, seed: int) -> None:
+    changed = [(job, gpus) for job, gpus in wanted if gpus != len(job.devices)]
+    for job, _ in changed:
+        devices.take_back(job)
+    rigid = sorted((-gpus, job.job_id, job) for job, gpus in changed if gpus and job.training is None)
+    elastic = sorted((gpus, job.job_id, job) for job, gpus in changed if gpus and job.training is not None)
+    for gpus, _, job in [*rigid, *elastic]:
+        found = devices.find(job, config, seed, elastic_gpus=max(gpus, 0))
+        if found is None:
+            raise RuntimeError(f"no place for the {abs(gpus)} GPUs of job {job.job_id}")
+        devices.give(job, found)

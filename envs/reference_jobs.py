@@ -1,0 +1,202 @@
+"""A job of the slow reference simulator: its state, and what a change of its GPUs or its speed does to it.
+
+Written from docs/design/001-core.md, sections 2 and 6, and docs/design/002-elastic.md, section 3, alone.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from envs.reference_training import Training
+from envs.spec import SimConfig
+
+WHOLE = 1000  # a device, in thousandths
+
+
+@dataclass
+class Job:
+    """A job and all that happens to it; times in seconds, ``devices`` empty while it waits.
+
+    An elastic job has a ``training``, and its work is counted in iterations at its first batch; a rigid one's in
+    seconds, at rate 1.
+    """
+
+    job_id: int
+    arrival_s: float
+    num_gpus: int  # requested
+    share_milli: int  # of each device
+    duration_s: float
+    gpu_type: str
+    preemptible: bool
+    estimate: float
+    work: float
+    training: Training | None = None
+    max_gpus: int = 0
+    config: SimConfig = field(default_factory=SimConfig)
+    limits: tuple[float, ...] = (math.inf,)  # of levels [GPU-s]
+    status: str = "unarrived"  # then active, completed or rejected
+    devices: list[int] = field(default_factory=list)
+    where: tuple[str, tuple[int, ...]] = ("", ())  # type and GPUs per node of the devices
+    held: float = 0.0  # GPUs, shares counted as such; of the last hold while it waits
+    epoch: int = 0
+    speed: float = 1.0  # work a second without interference
+    factor: float = 1.0  # what interference leaves of it
+    done: float = 0.0  # at anchor
+    anchor: float = math.nan
+    saved: float = 0.0  # work in the last checkpoint known of
+    saved_at: float = math.nan
+    finish_s: float = math.nan  # while it runs: the end of its epoch
+    first_start_s: float = math.nan
+    hold_start: float = math.nan  # when it last got GPUs, or another number of them
+    pause_start: float = math.nan  # when its GPUs last changed
+    pause_end: float = math.nan
+    wait_start: float = math.nan
+    queueing_delay_s: float = 0.0
+    service_gpu_s: float = 0.0  # up to hold_start
+    paused_gpu_s: float = 0.0
+    num_starts: int = 0
+    num_rescales: int = 0
+    num_preemptions: int = 0
+    level: int = 0
+    level_service: float = 0.0  # at level_since
+    level_since: float = math.nan
+    crossing: float = math.inf
+    level_wait: float = 0.0  # waiting time since level 0 was last entered, of finished waits
+    started: bool = False  # since level 0 was last entered
+    entry: float = math.nan  # when that start, or the entry into the waiting set, happened
+    queue: tuple[float, ...] = ()  # level, time of entry into it, job_id
+
+    @property
+    def request(self) -> float:
+        return self.num_gpus * self.share_milli / WHOLE
+
+    @property
+    def rate(self) -> float:
+        return self.speed * self.factor
+
+    @property
+    def target(self) -> float:
+        """The work at which the present epoch ends."""
+        return self.work if self.training is None else float(self.training.truth.progress[self.epoch])
+
+    def done_at(self, now: float) -> float:
+        return self.done + self.rate * max(0.0, now - self.anchor) if self.devices else self.done
+
+    def remaining_at(self, now: float) -> float:
+        """Estimated run time left."""
+        if self.training is not None:
+            return self.estimate * (1 - self.done_at(now) / self.work)
+        return max(0.0, self.estimate + (self.work - self.duration_s) - self.done_at(now))
+
+    def service_at(self, now: float) -> float:
+        return self.service_gpu_s + (self.held * (now - self.hold_start) if self.devices else 0.0)
+
+    # What a change of GPUs does; ``done`` is the work done at this instant, ``where`` that of the new devices.
+    def start(self, now: float, where: tuple[str, tuple[int, ...]]) -> None:
+        self.queueing_delay_s += now - self.wait_start
+        self.level_wait += now - self.wait_start if self.level > 0 else 0.0
+        self.first_start_s = now if self.num_starts == 0 else self.first_start_s
+        self.hold_start = self.level_since = now
+        self.begin_stretch(now, 0, where)
+        self.num_starts += 1
+        if not self.started:
+            self.started, self.entry = True, now
+
+    def rescale(self, now: float, done: float, before: int, where: tuple[str, tuple[int, ...]]) -> None:
+        """Other nodes or another number of GPUs than the ``before`` held so far."""
+        self.done = done
+        self.settle_pause(now)
+        if len(self.devices) != before:
+            self.settle_service(now)
+        self.begin_stretch(now, before, where)
+        self.num_rescales += 1
+
+    def preempt(self, now: float, done: float) -> None:
+        step = self.config.checkpoint_s
+        if self.training is not None:
+            self.done = self.last_save(now)[0] if step > 0 else done
+        else:
+            self.done = math.floor(done / step) * step if step > 0 else done
+            if self.config.rescale_cost == "helios":
+                self.work += 7.0 if self.num_gpus == 1 else 30.0 if self.num_gpus <= 8 else 60.0
+        self.settle_service(now)
+        self.settle_pause(now)
+        self.wait_start = now
+        self.num_preemptions += 1
+
+    def begin_stretch(self, now: float, before: int, where: tuple[str, tuple[int, ...]]) -> None:
+        self.held = self.request if self.training is None else len(self.devices)
+        self.crossing = self.next_crossing()
+        self.pause_start = now
+        self.anchor = self.pause_end = self.saved_at = now + self.pause_after(before)
+        self.saved = self.done
+        self.where = where
+        self.set_speed()
+
+    def pause_after(self, before: int) -> float:
+        """The pause of a change from ``before`` GPUs to those held now."""
+        cost, after = self.config.rescale_cost, len(self.devices)
+        if self.training is None:
+            return self.config.rescale_s if cost != "helios" and self.num_starts > 0 else 0.0
+        if cost in ("constant", "helios"):
+            return self.config.rescale_s
+        first, following = self.training.truth.first_delay_s, self.training.truth.next_delay_s
+        if cost == "restart" or before in (0, after):
+            return first
+        return following + (first - following) * max(0, after - before) / after
+
+    def settle_pause(self, now: float) -> None:
+        self.paused_gpu_s += self.held * max(0.0, min(self.pause_end, now) - self.pause_start)
+
+    def settle_service(self, now: float) -> None:
+        self.service_gpu_s += self.held * (now - self.hold_start)
+        self.level_service += self.held * (now - self.level_since)
+        self.hold_start = self.level_since = now
+
+    # Epochs, changes of speed, checkpoints
+    def set_speed(self) -> None:
+        """The speed of the present GPUs and epoch, and when the epoch ends at it."""
+        if self.training is not None:
+            self.speed = self.training.rate(*self.where, self.epoch)
+        finish = self.anchor + (self.target - self.done) / self.rate
+        if self.training is not None and self.config.compat == "pollux":
+            whole = float(round(finish))
+            finish = whole + 1e-6 if whole < finish and whole % self.config.interval_s == 0 else whole
+        self.finish_s = finish
+
+    def end_epoch(self) -> None:
+        self.done = self.saved = self.target
+        self.anchor = self.saved_at = self.finish_s
+        self.epoch += 1
+        self.set_speed()
+
+    def set_factor(self, now: float, factor: float) -> None:
+        """Go on at another share of the speed; a pause goes on too."""
+        if self.config.checkpoint_s > 0:
+            self.saved, self.saved_at = self.last_save(now)
+        self.done, self.anchor = self.done_at(now), max(self.anchor, now)
+        self.factor = factor
+        self.set_speed()
+
+    def last_save(self, now: float) -> tuple[float, float]:
+        """Work in an elastic job's last checkpoint, and its time."""
+        step = self.config.checkpoint_s
+        saves = math.floor((now - self.saved_at) / step)
+        if saves <= 0:
+            return self.saved, self.saved_at
+        at = self.saved_at + saves * step
+        return self.done + self.rate * (at - self.anchor), at
+
+    # Levels
+    def next_crossing(self) -> float:
+        return self.level_since + (self.limits[self.level] - self.level_service) / self.held
+
+    def cross_levels(self, now: float) -> bool:
+        """Whether limits were reached by now; raise the level by each of them."""
+        before = self.level
+        while self.crossing <= now:
+            self.level_service, self.level_since = self.limits[self.level], self.crossing
+            self.level += 1
+            self.crossing = self.next_crossing()
+        return self.level > before

@@ -1,0 +1,69 @@
+"""Jobs of a trace for the slow reference simulator (docs/design/001-core.md, section 2; 002-elastic.md, section 2)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from envs.order import Key, ListOrder
+from envs.reference_devices import Devices
+from envs.reference_jobs import Job
+from envs.reference_training import Training
+from envs.rng import helios_estimate
+from envs.spec import SimConfig
+from traces.profiles import ModelProfile, canonical_type
+from traces.trace import Trace
+
+INPUT = "arrival_s num_gpus share_milli duration_s gpu_type preemptible"
+Profiles = dict[str, ModelProfile]
+
+
+def read_jobs(
+    trace: Trace,
+    devices: Devices,
+    order: ListOrder,
+    config: SimConfig,
+    seed: int,
+    truth: Profiles,
+    known: Profiles,
+    tuned: bool,
+) -> list[Job]:
+    """Jobs in trace order; those with a model and no duration are elastic."""
+    limits = (*(order.limits if order.key in (Key.LEVEL, Key.GITTINS, Key.QUEUE) else ()), math.inf)
+    jobs = []
+    for i, row in enumerate(trace.jobs.to_dict("records")):
+        if row["model"] and math.isnan(row["duration_s"]):
+            rest = _elastic(row, devices, config, truth[row["model"]], known[row["model"]], tuned)
+        else:
+            rest = _rigid(row, config, seed, trace.first_row + i)
+        given = {name: row[name] for name in INPUT.split()}
+        jobs.append(Job(job_id=i, config=config, limits=limits, **given, **rest))
+    return jobs
+
+
+def _rigid(row: dict[Any, Any], config: SimConfig, seed: int, draw: int) -> dict[str, Any]:
+    duration = float(row["duration_s"])
+    estimate = {"oracle": duration, "unknown": 0.0}.get(config.durations, float(row["estimate_s"]))
+    if math.isnan(estimate):
+        estimate = helios_estimate(seed, draw, duration)
+    return {"estimate": estimate, "work": duration, "max_gpus": row["num_gpus"]}
+
+
+def _elastic(
+    row: dict[Any, Any], devices: Devices, config: SimConfig, truth: ModelProfile, known: ModelProfile, tuned: bool
+) -> dict[str, Any]:
+    num_gpus, batch, limit = row["num_gpus"], row["batch_size"], row["max_gpus"]
+    if config.compat == "pollux" and truth.model == "ncf":
+        tuned, batch, limit = False, 32768 if tuned else batch, 1
+    nodes: dict[str, list[int]] = {t: [] for t in devices.types if canonical_type(t) in truth.types}
+    for gpus, gpu_type in zip(devices.sizes, devices.type_of, strict=True):
+        if gpu_type in nodes and row["gpu_type"] in ("", gpu_type):
+            nodes[gpu_type].append(gpus)
+    nodes = {t: sizes for t, sizes in nodes.items() if sizes}
+    training = Training(truth, known, num_gpus, batch, tuned, {t: max(sizes) for t, sizes in nodes.items()})
+    return {
+        "training": training,
+        "estimate": training.estimate(num_gpus, {t: sum(sizes) for t, sizes in nodes.items()}),
+        "work": float(truth.progress[-1]),
+        "max_gpus": training.most_gpus(limit),
+    }
