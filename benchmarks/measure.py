@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 Figures = dict[str, float]  # what --json prints: flat names, such as env_steps_per_cpu_s.rigid.256
@@ -55,9 +56,9 @@ def peak_memory_mb() -> float:
 def table(title: str, columns: Sequence[str], caption: str) -> Table:
     """An empty table whose first column is text and whose others are numbers."""
     made = Table(title=title, caption=caption, title_justify="left", caption_justify="left")
-    made.add_column(columns[0], no_wrap=True)
+    made.add_column(escape(columns[0]), no_wrap=True)
     for column in columns[1:]:
-        made.add_column(column, justify="right")
+        made.add_column(escape(column), justify="right")  # [s] would be a tag
     return made
 
 

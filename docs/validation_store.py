@@ -22,10 +22,11 @@ from baselines import BASELINES
 from baselines.parameters import parse_parameters
 from docs.validation_runs import ROOT, SHARED, Run
 from envs.simulate import RunResult, simulate
-from envs.spec import ClusterSpec, SimConfig
+from envs.spec import ClusterSpec
 from traces.load import load_trace
 from traces.measured import read_profiles
 from traces.profiles import ModelProfile
+from traces.trace import Trace
 
 # Says what a run came to, not how it went.
 NO_MATTER = {"envs.metrics", "envs.provenance"}
@@ -52,7 +53,7 @@ def execute(run: Run, on_jobs: Callable[[int, int], None] | None = None) -> Resu
     """Run it; only what comes after the code is loaded counts as CPU seconds."""
     trace = load_trace(SHARED / run.trace)
     cluster, profiles = ClusterSpec.parse(run.cluster), _profiles(run.profiles)
-    _load_code(run.policy, run.trace, run.cluster, run.sim, run.profiles)
+    _load_code(run, trace)
     result = simulate(
         trace,
         cluster,
@@ -90,12 +91,18 @@ def round_gpu_hours(result: RunResult) -> float:
     return float((np.ceil(held["end_s"] / step - 1e-6) - held["start_s"] / step).sum()) * step / 3600
 
 
-@cache
-def _load_code(policy: str, trace: str, cluster: str, sim: SimConfig, profiles: str | None) -> None:
-    """Compile or load what runs of this policy and number of jobs need: by such a run, of Pollux without its search."""
-    quick = "pollux?generations=1,population=2" if policy.startswith("pollux") else policy
-    jobs, spec = load_trace(SHARED / trace), ClusterSpec.parse(cluster)
-    simulate(jobs, spec, make_policy(quick), sim, record=True, profiles=_profiles(profiles))
+def _load_code(run: Run, trace: Trace) -> None:
+    """Compile or load what runs of this policy and number of jobs need, by one such run with little search."""
+    key = (run.policy, len(trace), run.cluster, run.sim, run.profiles)
+    if key in _loaded:
+        return
+    quick = "pollux?generations=2,population=10" if run.policy.startswith("pollux") else run.policy
+    cluster, profiles = ClusterSpec.parse(run.cluster), _profiles(run.profiles)
+    simulate(trace, cluster, make_policy(quick), run.sim, record=True, profiles=profiles)
+    _loaded.add(key)
+
+
+_loaded: set[tuple[object, ...]] = set()
 
 
 @cache

@@ -6,14 +6,15 @@ TEXTS = {
     "head": """
 # Validation: our simulator beside published ones
 
-This page is written by `make validation` (`python -m docs.validation --studies`) and by nothing else. It runs our
-simulator on the inputs of published simulators and puts their results, and what we measured by running them, beside
-ours. The inputs and results lie in `../shared` beside the checkout; they are not part of the project.
+This page is written by `make validation` (with `--studies` also the runs of two of its sections) and by nothing else.
+It puts our results on the inputs of published simulators beside their authors' results, and beside what we measured by
+running these simulators. The inputs and results lie in `../shared` beside the checkout; they are not part of the
+project.
 
 How to read it:
 
 * **published** figures are the authors' own, from the files that came with their simulator; **measured** ones are
-  ours, from running their simulator unchanged. A job is **equal** if its jct differs by less than half a second.
+  ours, from running their simulator. A job is **equal** if its jct differs by less than half a second.
 * **Difference** is ours over theirs, less one. The verdict is `equal` if every job is, `within` if the difference does
   not exceed the tolerance, `outside` if it does, and `–` where we have no result yet.
 * A tolerance other than 0 has a reason, which the section gives.
@@ -48,13 +49,13 @@ Two runs of Pollux that we made of their simulator, at longer rounds, with one s
     "interval": """
 ### Longer and shorter rounds
 
-Load 1.0, mean over 8 workloads, one seed. The published study is one run of each.
+Load 1.0, mean over 8 workloads, one seed. The published study is one run of each. Runs of `--studies`.
 """,
     "interference": """
 ### Interference
 
 A job on several nodes is slowed down by a share while it is on a node with another such job. With avoidance, Pollux
-puts no two such jobs on one node. Load 1.0, mean over 8 workloads, one seed.
+puts no two such jobs on one node. Load 1.0, mean over 8 workloads, one seed. Runs of `--studies`.
 """,
     "tiresias": """
 ## The Tiresias simulator
@@ -89,6 +90,9 @@ what that does to a comparison of schedulers: the same schedulers on the 8 workl
 ones. In both, schedulers know the shipped profiles. Two more columns keep the measured truth and change what
 schedulers know: a fit of what each job has run in (`online`), or the truth (`oracle`). Mean jct [s] over the
 workloads, and rank in brackets.
+
+What `optimus` and `afs` read is the true iteration times, whatever the others know, and `fifo` and `tiresias` read no
+times at all: where these change, the truth has.
 """,
     "not": """
 ## What is not compared here, and why

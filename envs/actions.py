@@ -131,7 +131,8 @@ def find_packed(s, j):
 @jit
 def can_pack(s, j):
     """Whether a running job could span fewer nodes."""
-    if s.num_nodes_held[j] < 2:
+    # Fewer nodes could not hold it even if they were as large as the type's largest.
+    if (s.num_nodes_held[j] - 1) * s.max_node_gpus[own_type(s, j)] < s.gpus[j]:
         return False
     count = find_packed(s, j)
     return 0 < count < s.num_nodes_held[j]

@@ -269,14 +269,16 @@ class Batch:
         self.logged.clear()
 
     def step(self, actions: npt.NDArray[Any]) -> None:
-        """Take one action in every row: edits (B,) int64, or log-weights (B, J) float64.
+        """Take one action in every row: edits (B,) int64, or weights (B, J) float64 in [-1, 1].
 
         Raises SimulatorError on an invalid edit unless it commits.
         """
         if self._scratch is None:
             worst = self._step(*self._args, actions, *self._outputs)
         else:
-            weights = np.ascontiguousarray(np.clip(actions, -MAX_LOG_WEIGHT, MAX_LOG_WEIGHT), np.float64)
+            weights = np.ascontiguousarray(np.clip(actions, -1.0, 1.0) * MAX_LOG_WEIGHT, np.float64)
+            if not np.isfinite(weights).all():
+                raise ValueError("weights must be finite numbers")
             worst = step_weights(*self._args, weights, self._scratch, *self._outputs)  # type: ignore[call-arg]
         if worst == RUNNING_ON and not self.some_ended:
             return

@@ -98,7 +98,7 @@ def start_hold(s, w, j, before):
     """Begin to progress, after a pause, on the devices just taken; ``before``: GPUs held until now."""
     s.anchor[j] = s.pause_end[j] = s.now + pause_of(s, w, j, before)
     if s.klass[j] >= 0:
-        s.shape[j] = find_shape(s, w, j)
+        s.shape_id[j] = find_shape(s, w, j)
         if s.online and s.tuned:
             choose_batch(s, w, j)
         set_rate(s, w, j)

@@ -88,7 +88,7 @@ def admit(s, w, row):
     s.request[j], s.share[j], s.gpu_type[j], s.pinned[j] = job.num_gpus, job.share_milli, job.gpu_type, job.pinned
     s.demand[j] = job.num_gpus * job.share_milli / 1000.0
     s.estimate[j], s.work[j], s.klass[j], s.max_gpus[j] = job.estimate, job.work, job.klass, job.max_gpus
-    s.target[j] = job.work if job.klass < 0 else w.progress[w.classes[job.klass].progress_at]
+    s.target[j] = job.work if job.klass < 0 else w.floats[w.classes[job.klass].progress_at]
     clear_slot(s, j, job.arrival - s.origin)
     s.phase[j] = WAITING
     insert_waiting(s, j)
@@ -157,7 +157,7 @@ def next_epoch(s, w, j):
         if s.tuned:
             choose_batch(s, w, j)
     s.epoch[j] += 1
-    s.target[j] = w.progress[row.progress_at + s.epoch[j]]
+    s.target[j] = w.floats[row.progress_at + s.epoch[j]]
     set_rate(s, w, j)
     set_finish(s, j)
 
@@ -330,19 +330,19 @@ def handle_instant(s, w, results, log):
     s.jct_integral += s.num_unfinished * (s.now - s.last_event)
     s.rounds = s.rounds + 1 if s.now == s.last_event else 0
     s.last_event = s.now
-    happened, ended = complete_due(s, w, results, log)
+    completed, ended = complete_due(s, w, results, log)
+    failed = s.mtbf > 0 and s.next_toggle <= s.now
     crossed = s.num_limits > 0 and cross_levels(s) and s.num_waiting > 0
-    if s.mtbf > 0 and s.next_toggle <= s.now:
+    if failed:
         if s.order_key == Key.QUEUE:
             set_entries(s)
         toggle_due(s, w, log)
-        happened = True
-    if happened and s.interference > 0:
+    if s.interference > 0 and (completed or failed):
         interfere(s, w)
-    happened |= admit_due(s, w, results)
-    if happened:
+    arrived = admit_due(s, w, results)
+    if completed or arrived:
         s.quiet_passes = 0
-    happened |= crossed
+    happened = completed or failed or arrived or crossed
     if s.promote > 0:
         happened |= promote_due(s)
     if happened or (ended and s.epochs_count):

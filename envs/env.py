@@ -35,7 +35,7 @@ class ClusterEnv(gymnasium.Env[Observation, Any]):
     The mask of valid actions is ``info["action_mask"]`` and ``action_masks()``, bool; commit is always
     valid. After ``edit_budget`` edits the pass commits by itself. An action outside the mask raises
     SimulatorError and changes nothing, or commits (``on_invalid="commit"``).
-    ``action="weights"``: ``Box (J,)``, log-weights of the jobs by slot (those of free slots count for nothing), from
+    ``action="weights"``: ``Box (J,)`` in [-1, 1], a fifth of the jobs' log-weights by slot (free slots do not count), from
     which envs/allocator.py makes the allocation of the pass; there is no mask.
 
     ## Reward
@@ -87,6 +87,8 @@ class ClusterEnv(gymnasium.Env[Observation, Any]):
     def step(self, action: Any) -> tuple[Observation, float, bool, bool, Info]:
         """Take one action."""
         batch = self.batch
+        if self._actions.ndim > 1 and np.shape(action) != self.action_space.shape:
+            raise ValueError(f"the action has shape {np.shape(action)}, expected {self.action_space.shape}")
         self._actions[0] = action
         batch.step(self._actions)
         reward = batch.reward.item()

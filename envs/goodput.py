@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from envs.layout import JOB_DTYPE, MAX_REPLICAS
+from envs.layout import MAX_REPLICAS
 from envs.shapes import Shapes, pack
 from envs.spec import ClusterSpec
 from envs.tables import CLASS_DTYPE, FIRST_RUN, Tables
@@ -19,7 +19,6 @@ from traces.profiles import ModelProfile, TypeProfile
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 CANDIDATES = FIRST_RUN  # geometric batches; one more option is that of a job's first run
-INTEGERS = ("local", "run_local", "accum")
 COUNTS = np.arange(1, MAX_REPLICAS + 1)
 
 
@@ -214,43 +213,45 @@ def build_classes(classes: Sequence[JobClass], cluster: ClusterSpec) -> tuple[Sh
     return shapes, [ClassTables(job, shapes) for job in classes]
 
 
+class Packer:
+    """Flat arrays of numbers, and where each table in them begins."""
+
+    def __init__(self) -> None:
+        self.parts: list[npt.NDArray[Any]] = []
+        self.size = 0
+
+    def add(self, values: npt.NDArray[Any]) -> int:
+        self.parts.append(values.ravel())
+        self.size += values.size
+        return self.size - values.size
+
+    def array(self, dtype: Any) -> npt.NDArray[Any]:
+        return np.concatenate([*self.parts, np.zeros(1)]).astype(dtype)
+
+
 def build_tables(jobs: np.recarray, shapes: Shapes, classes: Sequence[ClassTables]) -> Tables:
     """Tables of a workload whose elastic jobs are of these classes."""
-    columns: dict[str, list[Any]] = {name: [] for name in Tables._fields}
-    sizes = dict.fromkeys(Tables._fields, 0)
     rows = np.zeros(len(classes), CLASS_DTYPE).view(np.recarray)
-
-    def store(name: str, values: npt.NDArray[Any]) -> int:
-        """Append to a flat table; where it begins."""
-        columns[name].append(values.ravel())
-        sizes[name] += values.size
-        return sizes[name] - values.size
-
+    floats, ints = Packer(), Packer()
+    if classes:
+        rows.pair_at = ints.add(shapes.pair)
+        rows.necklace_at = ints.add(shapes.necklace) if shapes.necklace.shape[1] > 1 else -1
     for row, built in zip(rows, classes, strict=True):
-        job = built.job
+        model = built.job.model
         known, best = built.known_rates()
-        row.epochs, row.work, row.init_batch = len(job.epochs), job.model.progress[-1], job.model.init_batch
-        row.first_delay, row.next_delay = job.model.first_delay_s, job.model.next_delay_s
-        row.progress_at = store("progress", job.model.progress)
-        row.shapes, row.rate_at = len(shapes.gpus), store("rate", built.true_rates(best))
-        row.known_shapes, row.known_at = known[0].size, store("known", known)
-        row.num_options, row.num_batches = built.num_options, len(job.model.batches)
+        row.epochs, row.work, row.init_batch = len(model.progress), model.progress[-1], model.init_batch
+        row.first_delay, row.next_delay = model.first_delay_s, model.next_delay_s
+        row.shapes, row.known_shapes = len(shapes.gpus), known[0].size
+        row.num_options, row.num_batches = built.num_options, len(model.batches)
+        row.progress_at = floats.add(model.progress)
+        row.rate_at, row.known_at = floats.add(built.true_rates(best)), floats.add(known)
+        row.grad_at, row.step_at = floats.add(built.times[0]), floats.add(built.times[1])
+        row.batches_at = floats.add(model.batches)
+        row.sqr_at, row.var_at = floats.add(model.grad_sqr), floats.add(model.grad_var)
         padding = np.zeros((1, built.num_options), np.int64)  # 0 GPUs
         for name in ("local", "run_local", "accum"):
-            place = store(name, np.stack([np.vstack([padding, getattr(o, name)]) for o in built.options]))
-        row.options_at = place
-        store("grad_s", built.times[0])
-        row.times_at = store("step_s", built.times[1])
-        row.batches_at = store("batches", job.model.batches)
-        store("grad_sqr", job.model.grad_sqr)
-        row.gradients_at = store("grad_var", job.model.grad_var)
-    flat = {
-        name: np.concatenate([*columns[name], np.zeros(1, np.int64 if name in INTEGERS else np.float64)])
-        for name in Tables._fields[2:]
-        if name not in ("pair", "necklace")
-    }
-    assert jobs.dtype == JOB_DTYPE
-    return Tables(jobs=jobs, classes=rows, pair=shapes.pair, necklace=shapes.necklace, **flat)
+            row[f"{name}_at"] = ints.add(np.stack([np.vstack([padding, getattr(o, name)]) for o in built.options]))
+    return Tables(jobs, rows, floats.array(np.float64), ints.array(np.int64))
 
 
 def iteration_tables(classes: Sequence[ClassTables]) -> tuple[Floats, Floats, Floats]:

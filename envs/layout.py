@@ -129,7 +129,7 @@ FIELDS: tuple[Field, ...] = (
     Field("klass", "i8", "J", "", "row of Tables.classes; -1: rigid"),
     Field("max_gpus", "i8", "J", "GPUs", "most it may hold"),
     Field("epoch", "i8", "J", "", "present epoch of an elastic job, from 0"),
-    Field("shape", "i8", "J", "", "row of the rate tables for its placement"),
+    Field("shape_id", "i8", "J", "", "row of the rate tables for its placement"),
     Field("factor", "f8", "J", "", "1, or what interference leaves of the rate"),
     Field("option", "i8", "J", "", "batch it runs: column of the tables of batches"),
     Field("profiled", "i8", "J", "GPUs", "most GPUs it has been observed on"),

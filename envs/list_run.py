@@ -8,9 +8,8 @@ from envs.commit import commit
 from envs.dynamics import FINISHED, PASS_DUE, STOPPED, advance, start_window
 from envs.evict_pass import evict_pass
 from envs.jit import jit
-from envs.layout import STALLED
+from envs.layout import OK, STALLED
 from envs.list_pass import NEVER, count_pass, fill_pass
-from envs.order import done_at_now
 
 LOOK_EVERY = 4096  # passes between looks of the watchdog
 
@@ -39,7 +38,8 @@ def work_left(s):
     for i in range(s.num_waiting):
         left += s.work[s.waiting[i]] - s.done[s.waiting[i]]
     for i in range(s.num_running):
-        left += s.work[s.running[i]] - done_at_now(s, s.running[i])
+        j = s.running[i]
+        left += s.work[j] - s.done[j] - s.rate[j] * max(0.0, s.now - s.anchor[j])
     return left
 
 
@@ -65,6 +65,8 @@ def run_list(s, w, results, log, until, max_passes):
         if code != PASS_DUE:
             return code
         list_pass(s, w, log)
+        if s.status != OK:
+            return STOPPED
         if makes_no_headway(s):
             s.status = STALLED
             return STOPPED

@@ -18,8 +18,9 @@ from gymnasium import spaces
 from envs.jit import jit, jit_inline
 from envs.layout import RUNNING
 from envs.online import fitted_goodput
-from envs.rates import known_rate, type_held
+from envs.rates import known_rate
 from envs.spec import MAX_TYPES, ClusterSpec
+from envs.tables import FITTED_SHAPES
 
 # Tells the compiler that an index is not negative: else each access checks for Python's wrap-around.
 NOT_NEGATIVE = 0x7FFFFFFF
@@ -270,12 +271,29 @@ def known_goodput(s, w, j, t, gpus):
     return known_rate(w, s.klass[j], s.epoch[j], t, several, gpus)
 
 
-@jit
+@jit_inline
 def write_goodputs(s, w, j, row, at):
     """Write the last columns of elastic slot ``j``: goodput on 1, 2, 4, 8, 16 GPUs, not yet squashed."""
     t = max(0, s.gpu_type[j])
     if s.gpus[j] > 0:
-        t = type_held(s, j)
+        t = s.node_type[s.gpu_node[s.first_gpu[j]]]
+    if s.online:
+        write_fitted(s, w, j, t, row, at)
+        return
+    table = w.classes[s.klass[j]]
+    first = table.known_at + s.epoch[j] * table.known_shapes + t * FITTED_SHAPES
+    alone = w.floats[first + 1]
+    row[at] = alone * 3600.0 / s.work[j]
+    scale = 1.0 / alone
+    for i in range(len(GOODPUTS)):
+        gpus = GOODPUTS[i]
+        place = first + gpus + (FITTED_SHAPES // 2 if gpus > s.max_node_gpus[t] else 0)
+        row[at + 1 + i] = w.floats[place] * scale if gpus <= s.max_gpus[j] else 0.0
+
+
+@jit
+def write_fitted(s, w, j, t, row, at):
+    """The same columns by the fit of slot ``j``'s own runs, on GPUs of type ``t``; 0: not observed yet."""
     alone = known_goodput(s, w, j, t, 1)
     row[at] = alone * 3600.0 / s.work[j]
     for i in range(len(GOODPUTS)):

@@ -27,11 +27,12 @@ def is_new(s, j, nodes, gpus, local):
 def observe_run(s, w, j):
     """Note what running slot ``j`` has just been seen to do: times if they are new, and gradients."""
     place, at = option_place(s, w, j)
-    nodes, gpus, local = s.num_nodes_held[j], s.gpus[j], w.run_local[place]
+    row = w.classes[s.klass[j]]
+    nodes, gpus, local = s.num_nodes_held[j], s.gpus[j], w.ints[row.run_local_at + place]
     if s.num_points[j] < MAX_POINTS and is_new(s, j, nodes, gpus, local):
         point = s.points[j, s.num_points[j]]
         point[0], point[1], point[2] = nodes, gpus, local
-        point[3], point[4] = w.grad_s[at], w.step_s[at]
+        point[3], point[4] = w.floats[row.grad_at + at], w.floats[row.step_at + at]
         s.num_points[j] += 1
         s.stale[j] = 1
         s.profiled[j] = max(s.profiled[j], gpus)
@@ -48,12 +49,13 @@ def refit(s, j):
 
 @jit
 def option_goodput(s, w, j, place, several, gpus):
-    """Speed of slot ``j`` with the batch at ``place`` by its fit [iterations at M0 per s]; 0: not possible."""
-    local, accum = w.local[place], w.accum[place]
+    """Speed of slot ``j`` with the option at ``place`` by its fit [iterations at M0 per s]; 0: not possible."""
+    row = w.classes[s.klass[j]]
+    local, accum = w.ints[row.local_at + place], w.ints[row.accum_at + place]
     if local == 0:
         return 0.0
     grad, step = predict(s.fitted[j], several, gpus, float(local))
-    scale = gpus * local * (accum + 1) / w.classes[s.klass[j]].init_batch
+    scale = gpus * local * (accum + 1) / row.init_batch
     return gain(s.seen_sqr[j], s.seen_var[j], scale) / (accum * grad + step)
 
 
@@ -61,7 +63,7 @@ def option_goodput(s, w, j, place, several, gpus):
 def best_option(s, w, j, t, several, gpus):
     """(option, speed) of slot ``j`` that is best by its fit, on GPUs of type ``t``."""
     row = w.classes[s.klass[j]]
-    first = row.options_at + (t * (MAX_REPLICAS + 1) + gpus) * row.num_options
+    first = (t * (MAX_REPLICAS + 1) + gpus) * row.num_options
     best, most = 0, 0.0
     for o in range(min(row.num_options, FIRST_RUN)):
         speed = option_goodput(s, w, j, first + o, several, gpus)

@@ -80,22 +80,6 @@ def set_order(states: np.recarray, order: ListOrder) -> None:
 
 
 @jit
-def done_at_now(s, j):
-    """Work of slot ``j`` done at ``s.now``."""
-    if s.phase[j] == RUNNING and s.now > s.anchor[j]:
-        return s.done[j] + s.rate[j] * (s.now - s.anchor[j])
-    return s.done[j]
-
-
-@jit
-def time_left(s, j):
-    """Estimated time left of slot ``j`` [s]; 0: unknown or overdue. An elastic job's is as at its request."""
-    if s.klass[j] >= 0:
-        return s.estimate[j] * max(0.0, 1.0 - done_at_now(s, j) / s.work[j])
-    return max(0.0, s.estimate[j] + s.extra_work[j] - done_at_now(s, j))
-
-
-@jit
 def set_key(s, j, key):
     """Store the sort key of slot ``j`` at ``s.now`` in ``s.key1[j]``, ``s.key2[j]``; ``key`` is ``s.order_key``."""
     if key == Key.GIVEN:
@@ -108,7 +92,13 @@ def set_key(s, j, key):
     elif key == Key.GPU_TIME:
         first = s.estimate[j] * s.demand[j]
     elif key == Key.REMAINING or key == Key.REMAINING_GPU_TIME:
-        first = time_left(s, j)
+        done = s.done[j]
+        if s.phase[j] == RUNNING and s.now > s.anchor[j]:
+            done += s.rate[j] * (s.now - s.anchor[j])
+        if s.klass[j] < 0:
+            first = max(0.0, s.estimate[j] + s.extra_work[j] - done)
+        else:  # as at its request
+            first = s.estimate[j] * max(0.0, 1.0 - done / s.work[j])
         if key == Key.REMAINING_GPU_TIME:
             first *= s.demand[j]
     elif key == Key.SERVICE:

@@ -6,7 +6,7 @@ import math
 
 from envs.jit import jit
 from envs.layout import MAX_REPLICAS, UNMEASURED
-from envs.tables import FITTED_SHAPES, NECKLACE_BASE, NECKLACE_NODES, NODES_APART
+from envs.tables import FITTED_SHAPES, NECKLACE_BASE, NECKLACE_NODES, NECKLACES, NODES_APART
 
 
 @jit
@@ -61,34 +61,35 @@ def necklace_code(s, j):
 @jit
 def find_shape(s, w, j):
     """Row of the rate tables for the placement of slot ``j``; -1: none."""
-    t = type_held(s, j)
-    if w.necklace.shape[1] > 1 and s.num_nodes_held[j] <= NECKLACE_NODES:
+    row, t = w.classes[s.klass[j]], type_held(s, j)
+    if row.necklace_at >= 0 and s.num_nodes_held[j] <= NECKLACE_NODES:
         code = necklace_code(s, j)
-        if code >= 0 and w.necklace[t, code] >= 0:
-            return w.necklace[t, code]
-    return w.pair[t, min(s.num_nodes_held[j], NODES_APART), s.gpus[j]]
+        if code >= 0 and w.ints[row.necklace_at + t * NECKLACES + code] >= 0:
+            return w.ints[row.necklace_at + t * NECKLACES + code]
+    nodes = min(s.num_nodes_held[j], NODES_APART)
+    return w.ints[row.pair_at + (t * (NODES_APART + 1) + nodes) * (MAX_REPLICAS + 1) + s.gpus[j]]
 
 
 @jit
-def interpolate(x, xs, ys, x_at, y_at, count):
-    """``ys`` at ``x``, linear between the neighbours in ascending ``xs``, constant beyond the ends."""
-    if x <= xs[x_at]:
-        return ys[y_at]
+def interpolate(x, table, x_at, y_at, count):
+    """The curve through the points (x, y) of two parts of ``table``, x ascending, at ``x``; constant beyond the ends."""
+    if x <= table[x_at]:
+        return table[y_at]
     for i in range(1, count):
-        low, high = xs[x_at + i - 1], xs[x_at + i]
+        low, high = table[x_at + i - 1], table[x_at + i]
         if x <= high:
-            slope = (ys[y_at + i] - ys[y_at + i - 1]) / (high - low)
-            return ys[y_at + i - 1] + slope * (x - low)
-    return ys[y_at + count - 1]
+            slope = (table[y_at + i] - table[y_at + i - 1]) / (high - low)
+            return table[y_at + i - 1] + slope * (x - low)
+    return table[y_at + count - 1]
 
 
 @jit
 def gradients(w, c, epoch, batch):
     """(squared norm, variance) of the gradient of class ``c`` at an epoch and total batch."""
     row = w.classes[c]
-    at = row.gradients_at + epoch * row.num_batches
-    sqr = interpolate(batch, w.batches, w.grad_sqr, row.batches_at, at, row.num_batches)
-    return sqr, interpolate(batch, w.batches, w.grad_var, row.batches_at, at, row.num_batches)
+    at, count = epoch * row.num_batches, row.num_batches
+    sqr = interpolate(batch, w.floats, row.batches_at, row.sqr_at + at, count)
+    return sqr, interpolate(batch, w.floats, row.batches_at, row.var_at + at, count)
 
 
 @jit
@@ -100,17 +101,18 @@ def gain(sqr, var, scale):
 
 @jit
 def option_place(s, w, j):
-    """Places of slot ``j``'s batch in Tables.local ... and in Tables.grad_s ..."""
-    row = w.classes[s.klass[j]]
-    place = row.options_at + (type_held(s, j) * (MAX_REPLICAS + 1) + s.gpus[j]) * row.num_options + s.option[j]
-    return place, row.times_at + s.shape[j] * row.num_options + s.option[j]
+    """Places of slot ``j``'s batch among its class's options, and among their times."""
+    options = w.classes[s.klass[j]].num_options
+    place = (type_held(s, j) * (MAX_REPLICAS + 1) + s.gpus[j]) * options + s.option[j]
+    return place, s.shape_id[j] * options + s.option[j]
 
 
 @jit
 def total_batch(s, w, j):
     """Total batch that slot ``j`` runs [samples]."""
     place, _ = option_place(s, w, j)
-    return float(s.gpus[j] * w.run_local[place] * (w.accum[place] + 1))
+    row = w.classes[s.klass[j]]
+    return float(s.gpus[j] * w.ints[row.run_local_at + place] * (w.ints[row.accum_at + place] + 1))
 
 
 @jit
@@ -119,8 +121,9 @@ def option_rate(s, w, j):
     place, at = option_place(s, w, j)
     batch = total_batch(s, w, j)
     sqr, var = gradients(w, s.klass[j], s.epoch[j], batch)
-    seconds = w.step_s[at] + w.accum[place] * w.grad_s[at]
-    return gain(sqr, var, batch / w.classes[s.klass[j]].init_batch) / seconds
+    row = w.classes[s.klass[j]]
+    seconds = w.floats[row.step_at + at] + w.ints[row.accum_at + place] * w.floats[row.grad_at + at]
+    return gain(sqr, var, batch / row.init_batch) / seconds
 
 
 @jit
@@ -128,11 +131,11 @@ def set_rate(s, w, j):
     """Set the speed of running elastic slot ``j``; what is not measured stops the record."""
     row = w.classes[s.klass[j]]
     rate = math.nan
-    if s.shape[j] >= 0:
+    if s.shape_id[j] >= 0:
         if s.online and s.tuned:
             rate = option_rate(s, w, j)
         else:
-            rate = w.rate[row.rate_at + s.epoch[j] * row.shapes + s.shape[j]]
+            rate = w.floats[row.rate_at + s.epoch[j] * row.shapes + s.shape_id[j]]
     if not rate > 0:
         s.status, s.status_slot = UNMEASURED, j
         rate = 1.0
@@ -144,4 +147,4 @@ def known_rate(w, c, epoch, t, several, gpus):
     """What schedulers know of the speed of class ``c`` on GPUs of type ``t``; 0: impossible."""
     row = w.classes[c]
     at = row.known_at + epoch * row.known_shapes + t * FITTED_SHAPES + several * (FITTED_SHAPES // 2) + gpus
-    return w.known[at]
+    return w.floats[at]

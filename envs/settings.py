@@ -19,7 +19,7 @@ from traces import load_trace
 from traces.measured import read_profiles
 from traces.trace import SPLIT_BOUNDS, Split, Trace, TraceError
 
-MAX_LOG_WEIGHT = 5.0  # bound of a job's log-weight either way
+MAX_LOG_WEIGHT = 5.0  # log-weight of a job whose action is 1
 
 
 def make_settings(**arguments: Any) -> EnvSettings:
@@ -120,9 +120,9 @@ class EnvSettings:
 
     @property
     def action_space(self) -> spaces.Discrete | spaces.Box:
-        """Edits of one slot after another, or log-weights (J,) of all."""
+        """Edits of one slot after another, or log-weights (J,) of all over MAX_LOG_WEIGHT."""
         if self.action == "weights":
-            return spaces.Box(-MAX_LOG_WEIGHT, MAX_LOG_WEIGHT, (self.num_slots,), np.float32)
+            return spaces.Box(-1.0, 1.0, (self.num_slots,), np.float32)
         return spaces.Discrete(num_actions(self.num_slots))
 
     @property

@@ -100,9 +100,8 @@ class Shapes:
             whole, sync = profile.measured.times_many(nodes, gpus, micro[alone])
             step[alone], grad[alone] = whole, whole - sync
             for r in set(rows.tolist()) - set(alone.tolist()):
-                inside = (micro[r] >= profile.min_local) & (micro[r] <= profile.max_local)
-                whole, sync = profile.measured.times(self.necklaces[r], micro[r, inside])
-                step[r, inside], grad[r, inside] = whole, whole - sync
+                whole, sync = profile.measured.times_on(self.necklaces[r], micro[r])
+                step[r], grad[r] = whole, whole - sync
         return grad, step
 
 

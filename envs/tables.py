@@ -15,22 +15,32 @@ from envs.layout import MAX_REPLICAS, record_dtype
 
 NODES_APART = 16  # placements on more nodes are looked up as ones on so many
 NECKLACE_NODES, NECKLACE_BASE = 4, 9  # measured one by one: up to 4 nodes of up to 8 GPUs
+NECKLACES = NECKLACE_BASE**NECKLACE_NODES
 FITTED_SHAPES = 2 * (MAX_REPLICAS + 1)  # of a GPU type in the fitted model: one node or several, and GPUs
 FIRST_RUN = 50  # option of a tuned job that has never been observed
 
 CLASS_DTYPE = record_dtype(
     [
+        # places in Tables.floats
+        ("progress_at", "i8"),  # [epoch] work done by its end [iterations at M0]
+        ("rate_at", "i8"),  # [epoch][shape] true speed [iterations at M0 per s]; nan: not measured
+        ("known_at", "i8"),  # [epoch][type][one node, several][GPUs] what schedulers know of it; 0: impossible
+        ("grad_at", "i8"),  # [shape][option] true time of a micro-step without synchronisation [s]
+        ("step_at", "i8"),  # [shape][option] true time of one with it [s]
+        ("batches_at", "i8"),  # [measured batch] batches at which gradients were measured
+        ("sqr_at", "i8"),  # [epoch][measured batch] squared norm of the gradient
+        ("var_at", "i8"),  # [epoch][measured batch] its variance
+        # places in Tables.ints
+        ("local_at", "i8"),  # [type][GPUs][option] micro-batch as goodput weighs it; 0: not possible
+        ("run_local_at", "i8"),  # [type][GPUs][option] micro-batch that is run
+        ("accum_at", "i8"),  # [type][GPUs][option] accumulation steps
+        ("pair_at", "i8"),  # [type][nodes][GPUs] shape by nodes and GPUs; -1: none
+        ("necklace_at", "i8"),  # [type][code] shape by necklace; -1: not measured. Itself -1: nothing was
+        # sizes and facts
         ("epochs", "i8"),
-        ("progress_at", "i8"),  # first place in Tables.progress: work done by the end of each epoch
-        ("rate_at", "i8"),  # in Tables.rate: [epoch][shape]
         ("shapes", "i8"),
-        ("known_at", "i8"),  # in Tables.known: [epoch][type][one node, several][GPUs]
         ("known_shapes", "i8"),
         ("num_options", "i8"),
-        ("options_at", "i8"),  # in Tables.local ...: [type][GPUs][option]
-        ("times_at", "i8"),  # in Tables.grad_s, step_s: [shape][option]
-        ("gradients_at", "i8"),  # in Tables.grad_sqr, grad_var: [epoch][measured batch]
-        ("batches_at", "i8"),  # in Tables.batches
         ("num_batches", "i8"),
         ("init_batch", "f8"),
         ("work", "f8"),
@@ -41,23 +51,17 @@ CLASS_DTYPE = record_dtype(
 
 
 class Tables(NamedTuple):
-    """What the compiled core reads, one argument."""
+    """What the compiled core reads, one argument of few arrays: each costs 7 words at every call."""
 
     jobs: np.recarray  # (n,) JOB_DTYPE
     classes: np.recarray  # (C,) CLASS_DTYPE
-    progress: npt.NDArray[np.float64]  # [iterations at M0]
-    rate: npt.NDArray[np.float64]  # true speed [iterations at M0 per s]; nan: not measured
-    known: npt.NDArray[np.float64]  # what schedulers know of it; 0: impossible
-    pair: npt.NDArray[np.int64]  # (T, NODES_APART + 1, MAX_REPLICAS + 1) shape by nodes and GPUs; -1: none
-    necklace: npt.NDArray[np.int64]  # (T, 9^4) or (T, 1) shape by necklace; -1: not measured
-    local: npt.NDArray[np.int64]  # micro-batch of an option as goodput weighs it; 0: not possible
-    run_local: npt.NDArray[np.int64]  # micro-batch that is run
-    accum: npt.NDArray[np.int64]  # accumulation steps
-    grad_s: npt.NDArray[np.float64]  # true time of a micro-step without synchronisation
-    step_s: npt.NDArray[np.float64]  # true time of one with it
-    batches: npt.NDArray[np.float64]  # batches at which gradients were measured
-    grad_sqr: npt.NDArray[np.float64]
-    grad_var: npt.NDArray[np.float64]
+    floats: npt.NDArray[np.float64]
+    ints: npt.NDArray[np.int64]
+
+
+def pair_place(gpu_type: int, nodes: int, gpus: int) -> int:
+    """Place of a number of nodes and GPUs in the table of pairs."""
+    return (gpu_type * (NODES_APART + 1) + min(nodes, NODES_APART)) * (MAX_REPLICAS + 1) + gpus
 
 
 def plain(tables: Tables) -> Tables:

@@ -245,7 +245,7 @@ class ClusterView:
             return found
         of = w.classes[self._slots("klass")[wanted]]
         first = of["known_at"] + self._slots("epoch")[wanted] * of["known_shapes"] + types * FITTED_SHAPES
-        known = w.known[first[:, None] + np.arange(FITTED_SHAPES)].reshape(found.shape)
+        known = w.floats[first[:, None] + np.arange(FITTED_SHAPES)].reshape(found.shape)
         return np.where(np.arange(MAX_REPLICAS + 1) <= most[:, None, None], known, 0.0)
 
     def _known_types(self, slots: Ints) -> Ints:
@@ -277,7 +277,7 @@ class ClusterView:
                 self._slots("epoch")[wanted] < self._workload.tables.classes["epochs"][at[0]] - 1, whole, 1.0
             )
         ends = self._slots("target")[wanted]
-        starts = np.where(at[1] > 0, self._workload.tables.progress[self._progress_at(wanted) - 1], 0.0)
+        starts = np.where(at[1] > 0, self._workload.tables.floats[self._progress_at(wanted) - 1], 0.0)
         share = (ends - self._done[wanted]) / (ends - starts)
         left: Floats = whole + share * self._workload.epoch_iterations[at]
         return left

@@ -86,7 +86,7 @@ def make_workload(
     table["fits"] = _fits(table, cluster, config)
     shapes, built = build_classes(classes, cluster)
     workload = Workload(build_tables(table, shapes, built), *iteration_tables(built), tuned)
-    _set_elastic_work(workload, cluster)
+    _set_elastic_work(workload, classes, cluster)
     return workload
 
 
@@ -94,14 +94,14 @@ def _where(trace: Trace, row: int | np.integer[Any]) -> str:
     return f"trace {trace.name}, job {trace.jobs['job_id'].iloc[row]}"
 
 
-def _set_elastic_work(workload: Workload, cluster: ClusterSpec) -> None:
+def _set_elastic_work(workload: Workload, classes: list[JobClass], cluster: ClusterSpec) -> None:
     """Work of elastic jobs; their run time at the request by what is known, which orders read; and on one GPU."""
     table, w = workload.jobs, workload.tables
     for row in np.flatnonzero(table["klass"] >= 0):
         job, of = table[row], w.classes[table["klass"][row]]
         job.work = of.work
-        ends = w.progress[of.progress_at : of.progress_at + of.epochs]
-        known = w.known[of.known_at : of.known_at + of.epochs * of.known_shapes].reshape(of.epochs, -1)
+        ends = classes[job.klass].known.progress
+        known = w.floats[of.known_at : of.known_at + of.epochs * of.known_shapes].reshape(of.epochs, -1)
         epochs, first_type = np.diff(ends, prepend=0.0), max(job.gpu_type, 0) if job.gpu_type < MAX_TYPES else 0
         several = job.num_gpus > cluster.node_gpus[cluster.node_type == first_type].max()
         at = first_type * FITTED_SHAPES + several * (FITTED_SHAPES // 2) + job.num_gpus

@@ -57,11 +57,10 @@ def test_one_job_that_is_late_shows():
         if run != ONE:
             return result
         first = next(iter(result.jct_s))
-        return replace(result, jct_s=result.jct_s | {first: result.jct_s[first] + 1})
+        return replace(result, jct_s=result.jct_s | {first: result.jct_s[first] + 1000})
 
     row = rows(fixed_requests(late), "tiresias", "0.5")[0]
-    assert row[-3] == "outside"  # the tolerance is 0
-    assert row[-2:] == ["99.8 %", "99.8 %"] or row[-2:] == ["99.8 %", "100 %"]
+    assert row[-3:] == ["outside", "99.8 %", "99.8 %"]  # one of 640; the tolerance is 0
     assert rows(fixed_requests(perfect), "tiresias", "0.5")[0][-3] == "equal"
 
 

@@ -92,7 +92,7 @@ def elsewhere(most_jobs: int, **variables: str) -> Digests:
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize(("variable", "most_jobs"), [("NUMBA_DISABLE_JIT", 10), ("NUMBA_BOUNDSCHECK", 40)])
+@pytest.mark.parametrize(("variable", "most_jobs"), [("NUMBA_DISABLE_JIT", 11), ("NUMBA_BOUNDSCHECK", 40)])
 def test_other_builds_give_the_same_bytes(variable: str, most_jobs: int) -> None:
     here, there = digests(most_jobs), elsewhere(most_jobs, **{variable: "1"})
     assert [name for name in here if there[name] != here[name]] == []
@@ -100,7 +100,7 @@ def test_other_builds_give_the_same_bytes(variable: str, most_jobs: int) -> None
 
 def test_the_sample_covers_the_core() -> None:
     seen: Counter[object] = Counter()
-    for trace, cluster, order, config in sample(10).values():
+    for trace, cluster, order, config in sample(11).values():
         jobs, settings = trace.jobs, config.resolve()
         seen.update([order.key, (settings.placement, order.preemptive), config.compat, len(cluster.types)])
         seen["fractions", order.preemptive] += bool((jobs["share_milli"] < 1000).any())

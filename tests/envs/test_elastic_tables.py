@@ -18,7 +18,7 @@ from envs.reference import simulate_reference
 from envs.shapes import Shapes
 from envs.simulate import SimulatorError, apply_decision
 from envs.spec import ClusterSpec, SimConfig
-from envs.tables import FITTED_SHAPES
+from envs.tables import FITTED_SHAPES, NECKLACES, pair_place
 from envs.view import Decision
 from envs.workload import Workload, make_workload
 from tests.envs.core_support import next_pass
@@ -63,13 +63,15 @@ def known_of(workload: Workload, e: Entry) -> float:
     w = workload.tables
     of = w.classes[0]
     at = of.known_at + e.epoch * of.known_shapes + e.gpu_type * FITTED_SHAPES + e.several * (MAX_REPLICAS + 1) + e.gpus
-    return float(w.known[at])
+    return float(w.floats[at])
 
 
 def rate_of(workload: Workload, e: Entry) -> float:
     w = workload.tables
     of = w.classes[0]
-    return float(w.rate[of.rate_at + e.epoch * of.shapes + w.pair[e.gpu_type, 1 + e.several, e.gpus]])
+    return float(
+        w.floats[of.rate_at + e.epoch * of.shapes + w.ints[of.pair_at + pair_place(e.gpu_type, 1 + e.several, e.gpus)]]
+    )
 
 
 def expected(truth: ModelProfile, known: ModelProfile, e: Entry, batch: int | None) -> tuple[float, float]:
@@ -235,11 +237,11 @@ def test_every_measured_necklace_has_its_own_entry(bert: ModelProfile):
             continue
         code = min(int("".join(map(str, digits[i:] + digits[:i])), 9) for i in range(len(digits)))
         for epoch in range(2):
-            got = w.rate[of.rate_at + epoch * of.shapes + w.necklace[0, code]]
+            got = w.floats[of.rate_at + epoch * of.shapes + w.ints[of.necklace_at + code]]
             assert got == pytest.approx(true_rate(bert, digits, 192, epoch), rel=1e-12), digits
         checked += 1
     assert checked > 60
-    assert (w.necklace >= 0).sum() == checked
+    assert (w.ints[of.necklace_at : of.necklace_at + NECKLACES] >= 0).sum() == checked
 
 
 def test_oracles_know_the_measured_packed_times_and_profiles_do_not(bert: ModelProfile):
@@ -269,7 +271,7 @@ def test_a_placement_outside_the_measurements_is_one_sentence(bert: ModelProfile
     for scheduler, name in (({0: {0: (8, 0)}}, "mine"), (ListOrder(Key.ARRIVAL), "listed")):
         text = refused(bert, trace, "2x8", scheduler)
         assert re.match(rf"scheduler {name} at 0 s: job wide\b.* 8 GPUs .*outside .*measured .*model bert$", text)
-    assert re.search(r" 1\+7 GPUs ", refused(bert, trace, "2x8", {0: {0: (1, 7)}}))
+    assert re.search(r" 5\+8 GPUs ", refused(bert, trace, "2x8", {0: {0: (5, 8)}}))
     assert column(play(trace, "2x8", {0: {0: (4, 4)}}, EVERY_10, bert), "status") == ["completed"]
 
 
