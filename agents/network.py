@@ -23,11 +23,13 @@ from envs.actions import Edit
 from envs.observe import FEATURES, ObservationLayout
 
 # The first policy starts whatever fits, commits once nothing does, and seldom disturbs a running job. Equal logits
-# would make it stop and move jobs at random: with 40 of them running, 40 times for each commit.
-MORE_BIAS, DISTURB_BIAS = 2.0, -5.0
+# would make it stop and move jobs at random: with 40 of them running, 40 times for each commit. An elastic job that
+# has GPUs grows now and then: at once, the first few would take the whole cluster.
+MORE_BIAS, DISTURB_BIAS, GROW_BIAS = 2.0, -5.0, -2.0
 DISTURBING = [Edit.LESS, Edit.PLACE_PACKED, Edit.PLACE_SAFE, Edit.PLACE_ALIKE, Edit.PLACE_SPREAD]
 _JOB_COLUMNS = [feature.name for feature in FEATURES if feature.block == "jobs"]
 RUNNING, WAS_RUNNING = _JOB_COLUMNS.index("running"), _JOB_COLUMNS.index("was_running")
+ELASTIC = _JOB_COLUMNS.index("elastic")
 EMPTY_LOGIT = -1e8  # an empty slot has no valid edit; the value sb3-contrib gives masked actions
 
 
@@ -42,7 +44,7 @@ class NetworkConfig:
     heads: int = 2
     """Attention heads with which the token reads a set."""
     disturb: bool = False
-    """May stop and move running jobs. Much harder to learn: a good preemption pays off many passes later."""
+    """May stop and move running rigid jobs. Much harder to learn: a good preemption pays off many passes later."""
 
 
 class Observation(NamedTuple):
@@ -186,15 +188,17 @@ class ClusterNetwork(nn.Module):
 
         Undoing an edit of this pass: edits are free until the commit, so undoing is never wrong and never
         right, and a policy that may undo drifts into doing little else. And, unless ``config.disturb``,
-        whatever would pause a job that runs.
+        whatever would pause a rigid job that runs. Elastic jobs that hold GPUs get the bias of growth.
         """
-        runs, ran = rows[:, RUNNING] > 0.5, rows[:, WAS_RUNNING] > 0.5
+        runs, ran, elastic = (rows[:, column] > 0.5 for column in (RUNNING, WAS_RUNNING, ELASTIC))
+        more = torch.zeros_like(logits)
+        more[:, Edit.MORE] = (runs & elastic) * (GROW_BIAS - MORE_BIAS)
         forbidden = torch.zeros_like(logits, dtype=torch.bool)
         forbidden[:, Edit.LESS] = runs & ~ran
         forbidden[:, Edit.MORE] = ran & ~runs
         if not self.config.disturb:
-            forbidden[:, DISTURBING] |= ran[:, None]
-        return logits.masked_fill(forbidden, EMPTY_LOGIT)
+            forbidden[:, DISTURBING] |= (ran & ~elastic)[:, None]
+        return (logits + more).masked_fill(forbidden, EMPTY_LOGIT)
 
     def forward(self, obs: Tensor, layout: ObservationLayout) -> tuple[Tensor, Tensor]:
         """``obs (B, R) float32`` -> logits ``(B, 1 + J * K)`` of commit and (slot, edit), value ``(B, 1)``."""

@@ -35,8 +35,8 @@ class ClusterEnv(gymnasium.Env[Observation, Any]):
     The mask of valid actions is ``info["action_mask"]`` and ``action_masks()``, bool; commit is always
     valid. After ``edit_budget`` edits the pass commits by itself. An action outside the mask raises
     SimulatorError and changes nothing, or commits (``on_invalid="commit"``).
-    ``action="weights"``: ``Box (J,)`` in [-1, 1], a fifth of the jobs' log-weights by slot (free slots do not count), from
-    which envs/allocator.py makes the allocation of the pass; there is no mask.
+    ``action="weights"``: ``Box (J,)`` in [-1, 1], a fifth of the log-weights of the jobs by slot (free slots do not
+    count), from which envs/allocator.py makes the allocation of the pass; there is no mask.
 
     ## Reward
     At a commit ``- time x unfinished jobs / scale`` up to the next pass (objective ``jct``), else 0: the

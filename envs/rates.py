@@ -72,7 +72,7 @@ def find_shape(s, w, j):
 
 @jit
 def interpolate(x, table, x_at, y_at, count):
-    """The curve through the points (x, y) of two parts of ``table``, x ascending, at ``x``; constant beyond the ends."""
+    """The curve through points (x, y), two parts of ``table``, x ascending, at ``x``; constant beyond the ends."""
     if x <= table[x_at]:
         return table[y_at]
     for i in range(1, count):

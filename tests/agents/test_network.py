@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from agents.network import (
+    ELASTIC,
     EMPTY_LOGIT,
     RUNNING,
     WAS_RUNNING,
@@ -125,11 +126,12 @@ def test_a_job_sees_the_nodes_it_holds():
     assert (before[int(holder)] - after[int(holder)]).abs().max() > 1e-5
 
 
-def make_pass(runs: list[float], ran: list[float]) -> torch.Tensor:
+def make_pass(runs: list[float], ran: list[float], elastic: float = 0.0) -> torch.Tensor:
     """Observation of one job a slot that runs now, and ran before the pass, as the lists say."""
     obs = random_observations(SMALL, 1, SMALL.num_slots)
     jobs = split_observation(obs, SMALL).jobs
     jobs[0, :, RUNNING] = torch.tensor(runs + [0.0] * (SMALL.num_slots - len(runs)))
+    jobs[0, :, ELASTIC] = elastic
     jobs[0, :, WAS_RUNNING] = torch.tensor(ran + [0.0] * (SMALL.num_slots - len(ran)))
     return obs
 
@@ -146,6 +148,12 @@ def test_a_pass_is_not_undone_and_running_jobs_are_disturbed_only_if_allowed(dis
     assert open_[1, moves].all()
     assert not open_[2, Edit.MORE]
     assert open_[3, Edit.MORE]
+
+
+def test_elastic_jobs_may_always_change_and_seldom_grow_at_first():
+    logits = make_network()(make_pass(runs=[1, 0], ran=[1, 0], elastic=1.0), SMALL)[0][0, 1:].reshape(-1, EDITS)
+    assert (logits[0, [Edit.LESS, Edit.MORE, Edit.PLACE_PACKED]] > EMPTY_LOGIT).all()
+    assert logits[0, Edit.MORE] < 0 < logits[1, Edit.MORE]
 
 
 def test_held_share_by_hand():
