@@ -56,8 +56,8 @@ class Pollux:
     stochastic: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if self.generations < 1 or self.population < 2:
-            raise ValueError("generations must be >= 1 and population >= 2")
+        if self.generations < 2 or self.population < 2:
+            raise ValueError("generations and population must be at least 2")
         if not np.isfinite(self.power):
             raise ValueError(f"power must be a finite number, not {self.power}")
         if not 0 < self.restart_s < np.inf:

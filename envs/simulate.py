@@ -34,7 +34,7 @@ from envs.view import ClusterView, Decision, ListScheduler, Scheduler, held_by_n
 from envs.workload import Profiles, empty_results, make_workload
 from traces.trace import Trace
 
-FIRST_SLOTS = 1024  # slots at first; four times as many whenever they run out
+FIRST_SLOTS = 256  # slots at first; four times as many whenever they run out, and then the core compiles anew
 IDLE_PASSES = (
     1000  # with jobs waiting, none running and none to come: a scheduler that does nothing so often never will
 )
