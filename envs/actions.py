@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+import numpy as np
+
 from envs.devices import WHOLE, release, take_targets
 from envs.jit import jit, jit_inline
-from envs.layout import CONSOLIDATED
+from envs.layout import CONSOLIDATED, MAX_REPLICAS
 from envs.observe import NOT_NEGATIVE
 from envs.placement import allowed, find_placement, find_share, gather_on, pack_on, place, place_count, round_robin_on
 
@@ -42,6 +44,9 @@ EDITS: tuple[tuple[str, str], ...] = (
 NUM_EDITS = len(EDITS)
 COMMIT = 0
 LADDER = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # GPUs of an elastic job
+# The rungs next to each number of GPUs, constants of the compiled code; above the last, one that nobody gets.
+RUNG_ABOVE = np.array([min((r for r in LADDER if r > n), default=MAX_REPLICAS + 1) for n in range(MAX_REPLICAS + 1)])
+RUNG_BELOW = np.array([max((r for r in LADDER if r < n), default=0) for n in range(MAX_REPLICAS + 1)])
 
 
 def num_actions(num_slots: int) -> int:
@@ -67,29 +72,10 @@ def free_without(s, j):
 
 
 @jit
-def rung_above(gpus):
-    """The next rung of LADDER above ``gpus``; 0: none."""
-    for rung in LADDER:
-        if rung > gpus:
-            return rung
-    return 0
-
-
-@jit
-def rung_below(gpus):
-    """The rung of LADDER below ``gpus``."""
-    below = 0
-    for rung in LADDER:
-        if rung < gpus:
-            below = rung
-    return below
-
-
-@jit
 def can_grow(s, j):
     """Whether elastic slot ``j`` may climb a rung: a type has enough free devices, its own counted."""
-    rung = rung_above(s.gpus[j])
-    if rung == 0 or rung > s.max_gpus[j]:
+    rung = RUNG_ABOVE[s.gpus[j]]
+    if rung > s.max_gpus[j]:
         return False
     own = own_type(s, j) if s.gpus[j] > 0 else -1
     for t in range(s.num_types):  # noqa: SIM110 - compiled loop
@@ -99,14 +85,14 @@ def can_grow(s, j):
 
 
 @jit
-def valid_elastic(s, j):
+def valid_elastic(s, j, free_nodes):
     """Valid edits of elastic slot ``j`` as bits."""
     bits = can_grow(s, j) << Edit.MORE
     if s.gpus[j] > 0:
-        keeps = s.pinned[j] == 0 or s.held_gpus[j] == 0 or rung_below(s.gpus[j]) > 0
+        keeps = s.pinned[j] == 0 or s.held_gpus[j] == 0 or RUNG_BELOW[s.gpus[j]] > 0
         bits |= keeps << Edit.LESS
         if s.gpus[j] > 1:
-            bits |= placements(s, j)
+            bits |= placements(s, j, free_nodes)
     return bits
 
 
@@ -150,10 +136,15 @@ def holds_on(s, j, n):
 
 
 @jit
-def can_spread(s, j):
-    """Whether a running job could span more nodes: some other node of its type has a free device."""
+def can_spread(s, j, free_nodes):
+    """Whether a running job could span more nodes: some other node of its type has a free device.
+
+    ``free_nodes`` of the cluster have one, if it has a single type; else -1.
+    """
     if s.num_nodes_held[j] >= s.gpus[j]:
         return False
+    if free_nodes >= 0 and (free_nodes == 0 or free_nodes > s.num_nodes_held[j]):
+        return free_nodes > 0
     t = own_type(s, j)
     for n in range(s.num_nodes):  # noqa: SIM110 - compiled loop
         if s.node_free[n] > 0 and s.node_type[n] == t and not holds_on(s, j, n):
@@ -170,24 +161,24 @@ def fits(s, j):
 
 
 @jit
-def placements(s, j):
+def placements(s, j, free_nodes):
     """Valid moves of running slot ``j`` as bits: bit e for edit e."""
-    return can_pack(s, j) << Edit.PLACE_PACKED | can_spread(s, j) << Edit.PLACE_SPREAD
+    return can_pack(s, j) << Edit.PLACE_PACKED | can_spread(s, j, free_nodes) << Edit.PLACE_SPREAD
 
 
 @jit_inline
-def valid_edits(s, j, most_free, largest):
+def valid_edits(s, j, most_free, largest, free_nodes):
     """Valid edits of slot ``j`` as bits: bit e for edit e.
 
     ``largest``: what the largest node has, ``most_free``: what the emptiest one has free, which decides for a job
     that needs one node of any type; ``largest`` 0: no such job.
     """
     if s.klass[j] >= 0:
-        return valid_elastic(s, j)
+        return valid_elastic(s, j, free_nodes)
     if s.gpus[j] > 0:
         bits = (s.pinned[j] == 0 or s.held_gpus[j] == 0) << Edit.LESS
         if s.gpus[j] > 1:
-            bits |= placements(s, j)
+            bits |= placements(s, j, free_nodes)
         return bits
     if s.request[j] <= largest and s.share[j] == WHOLE and s.gpu_type[j] < 0:
         return (s.request[j] <= most_free) << Edit.MORE
@@ -195,11 +186,11 @@ def valid_edits(s, j, most_free, largest):
 
 
 @jit
-def mask_slots(s, mask, slots, count, most_free, largest):
+def mask_slots(s, mask, slots, count, most_free, largest, free_nodes):
     """Write the validity of the edits of the first ``count`` of ``slots``."""
     for i in range(count):
         j = slots[i] & NOT_NEGATIVE
-        bits = valid_edits(s, j, most_free, largest)
+        bits = valid_edits(s, j, most_free, largest, free_nodes)
         first = (1 + j * NUM_EDITS) & NOT_NEGATIVE
         while bits != 0:
             mask[first] = bits & 1
@@ -213,14 +204,17 @@ def fill_mask(s, mask):
     for i in range(mask.shape[0]):
         mask[i] = False
     mask[COMMIT] = True
-    most_free = largest = 0
+    most_free = largest = free_nodes = 0
     for n in range(s.num_nodes):
         most_free = max(most_free, s.node_free[n])
+        free_nodes += s.node_free[n] > 0
         largest = max(largest, s.node_gpus[n])
     if s.placement_rule != CONSOLIDATED:
         largest = 0
-    mask_slots(s, mask, s.waiting, s.num_waiting, most_free, largest)
-    mask_slots(s, mask, s.running, s.num_running, most_free, largest)
+    if s.num_types > 1:
+        free_nodes = -1
+    mask_slots(s, mask, s.waiting, s.num_waiting, most_free, largest, free_nodes)
+    mask_slots(s, mask, s.running, s.num_running, most_free, largest, free_nodes)
 
 
 @jit
@@ -229,9 +223,9 @@ def apply_edit(s, action, log):
     j = (action - 1) // NUM_EDITS
     edit = (action - 1) % NUM_EDITS
     if s.klass[j] >= 0 and edit == Edit.MORE:
-        set_rung(s, j, rung_above(s.gpus[j]), log)
+        set_rung(s, j, RUNG_ABOVE[s.gpus[j]], log)
     elif s.klass[j] >= 0 and edit == Edit.LESS:
-        set_rung(s, j, rung_below(s.gpus[j]), log)
+        set_rung(s, j, RUNG_BELOW[s.gpus[j]], log)
     elif edit == Edit.MORE:
         place(s, j, s.placement_rule)
     elif edit == Edit.LESS:

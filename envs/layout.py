@@ -223,6 +223,7 @@ FIELDS: tuple[Field, ...] = (
     Field("target_node", "i8", "N", "", "nodes of the placement found"),
     Field("target_count", "i8", "N", "GPUs", "devices on each"),
     Field("scratch_free", "i8", "N", "GPUs", "free devices if some jobs were evicted"),
+    Field("scratch_left", "i8", "N", "GPUs", "free devices not yet taken while a placement is looked for"),
     Field("scratch_milli", "i8", "D", "1/1000 GPU", "free share if some jobs were evicted"),
     Field("scratch_rank", "f8", "N", "", "random order of nodes"),
     Field("scratch_quota", "i8", "T", "1/1000 GPU", "GPU-time shares not yet given away in the walk"),

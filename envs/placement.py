@@ -114,17 +114,25 @@ def find_count(s, j, k, free):
 
 
 @jit
+def copy_free(s, t, free):
+    """Copy the free devices of nodes of type ``t`` to ``scratch_left``, where those taken are struck off."""
+    for n in range(s.num_nodes):
+        s.scratch_left[n] = free[n] if s.node_type[n] == t else 0
+
+
+@jit
 def emptiest_on(s, k, t, free):
     """What is needed of the node of type ``t`` with most free devices, and so on; ``k`` must be there."""
+    copy_free(s, t, free)
     need, count = k, 0
     while need > 0:
-        best = -1
-        for n in range(s.num_nodes):
-            usable = s.node_type[n] == t and free[n] > 0 and not is_target(s, n, count)
-            if usable and (best < 0 or free[n] > free[best]):
+        best = 0
+        for n in range(1, s.num_nodes):
+            if s.scratch_left[n] > s.scratch_left[best]:
                 best = n
-        s.target_node[count], s.target_count[count] = best, min(need, free[best])
+        s.target_node[count], s.target_count[count] = best, min(need, s.scratch_left[best])
         need -= s.target_count[count]
+        s.scratch_left[best] = 0
         count += 1
     return count
 
@@ -132,18 +140,20 @@ def emptiest_on(s, k, t, free):
 @jit
 def gather_on(s, k, t, free):
     """One node of type ``t`` if one has enough, the fullest such; else all of the emptiest, and so on."""
+    copy_free(s, t, free)
     need, count = k, 0
     while need > 0:
-        best = best_fit_on(s, need, t, free, count)
-        if best >= 0:
-            s.target_node[count], s.target_count[count] = best, need
-            return count + 1
+        emptiest, fullest, least = 0, -1, 1 << 60
         for n in range(s.num_nodes):
-            usable = s.node_type[n] == t and free[n] > 0 and not is_target(s, n, count)
-            if usable and (best < 0 or free[n] > free[best]):
-                best = n
-        s.target_node[count], s.target_count[count] = best, free[best]
-        need -= free[best]
+            left = s.scratch_left[n]
+            if left > s.scratch_left[emptiest]:
+                emptiest = n
+            if need <= left < least:
+                fullest, least = n, left
+        best = fullest if fullest >= 0 else emptiest
+        s.target_node[count], s.target_count[count] = best, min(need, s.scratch_left[best])
+        need -= s.target_count[count]
+        s.scratch_left[best] = 0
         count += 1
     return count
 
