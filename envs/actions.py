@@ -110,7 +110,7 @@ def find_packed(s, j):
     """Fewest-nodes placement of running slot ``j`` on its own type, its devices counted as free."""
     free_without(s, j)
     if s.klass[j] >= 0:
-        return gather_on(s, s.gpus[j], own_type(s, j), s.scratch_free)
+        return gather_on(s, s.gpus[j], own_type(s, j), s.scratch_free, True)
     return pack_on(s, s.gpus[j], own_type(s, j), s.scratch_free)
 
 

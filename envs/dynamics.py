@@ -16,6 +16,7 @@ from envs.commit import (
     set_finish,
     set_level_time,
     settle_hold,
+    soonest_finish,
 )
 from envs.devices import release
 from envs.failures import first_toggles, toggle_due
@@ -196,9 +197,7 @@ def look_at_runs(s, w):
                 change_rate(s, w, j)
                 changed = True
     if changed:
-        s.next_finish = math.inf
-        for i in range(s.num_running):
-            s.next_finish = min(s.next_finish, s.finish[s.running[i]])
+        s.next_finish = soonest_finish(s)
 
 
 # --- levels and promotions ---

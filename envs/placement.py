@@ -114,33 +114,13 @@ def find_count(s, j, k, free):
 
 
 @jit
-def copy_free(s, t, free):
-    """Copy the free devices of nodes of type ``t`` to ``scratch_left``, where those taken are struck off."""
+def gather_on(s, k, t, free, fit):
+    """All free devices of the emptiest node of type ``t``, and so on, until ``k`` are found, which must be there.
+
+    With ``fit``, as soon as one node has all that is still needed, the fullest such serves instead.
+    """
     for n in range(s.num_nodes):
         s.scratch_left[n] = free[n] if s.node_type[n] == t else 0
-
-
-@jit
-def emptiest_on(s, k, t, free):
-    """What is needed of the node of type ``t`` with most free devices, and so on; ``k`` must be there."""
-    copy_free(s, t, free)
-    need, count = k, 0
-    while need > 0:
-        best = 0
-        for n in range(1, s.num_nodes):
-            if s.scratch_left[n] > s.scratch_left[best]:
-                best = n
-        s.target_node[count], s.target_count[count] = best, min(need, s.scratch_left[best])
-        need -= s.target_count[count]
-        s.scratch_left[best] = 0
-        count += 1
-    return count
-
-
-@jit
-def gather_on(s, k, t, free):
-    """One node of type ``t`` if one has enough, the fullest such; else all of the emptiest, and so on."""
-    copy_free(s, t, free)
     need, count = k, 0
     while need > 0:
         emptiest, fullest, least = 0, -1, 1 << 60
@@ -150,7 +130,7 @@ def gather_on(s, k, t, free):
                 emptiest = n
             if need <= left < least:
                 fullest, least = n, left
-        best = fullest if fullest >= 0 else emptiest
+        best = fullest if fit and fullest >= 0 else emptiest
         s.target_node[count], s.target_count[count] = best, min(need, s.scratch_left[best])
         need -= s.target_count[count]
         s.scratch_left[best] = 0
@@ -169,7 +149,7 @@ def find_elastic(s, j, k, rule, free):
         return find_spread(s, j, k, free)
     for t in range(s.num_types):
         if allowed(s, j, t) and s.type_free[t] >= k:
-            return emptiest_on(s, k, t, free) if rule == EMPTIEST else gather_on(s, k, t, free)
+            return gather_on(s, k, t, free, rule != EMPTIEST)
     return 0
 
 

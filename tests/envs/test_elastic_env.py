@@ -1,9 +1,7 @@
-"""The environment with elastic jobs: mask, edits, observation, passes, reward, and weights as actions."""
+"""The environment with elastic jobs: mask, edits, passes, reward, and what checkers say."""
 
 from __future__ import annotations
 
-import itertools
-import math
 import re
 import warnings
 from collections.abc import Callable
@@ -12,101 +10,34 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from stable_baselines3 import A2C
 from stable_baselines3.common.env_checker import check_env as check_for_sb3
 
 from envs.actions import COMMIT, LADDER, NUM_EDITS, Edit
-from envs.allocator import allocate, make_scratch
 from envs.batch import Batch
 from envs.env import ClusterEnv
-from envs.layout import FREE, LOG_DTYPE, RUNNING
-from envs.observe import FEATURES, fill_observation
+from envs.layout import FREE, RUNNING
 from envs.spec import SCENARIOS, SimConfig
-from envs.tables import plain
-from envs.vector_env import ClusterVectorEnv
-from envs.view import ClusterView
-from tests.envs.elastic_core_support import jobs, linear
+from tests.envs.elastic_core_support import jobs
+from tests.envs.elastic_env_support import (
+    EXACT,
+    LESS,
+    MORE,
+    PACK,
+    SCENARIO,
+    SPREAD,
+    commit,
+    edit,
+    elastic_env,
+    held,
+    small,
+)
 from tests.envs.env_support import PLAYERS, choose_random, holdings, play, state_bytes
 from tests.envs.test_env_mask import Free, free_devices, name_of
 from tests.envs.test_env_mask import valid_edits as valid_rigid
-from traces.profiles import TypeProfile, load_profiles
-from traces.trace import Trace
-
-MORE, LESS, PACK, SPREAD = Edit.MORE, Edit.LESS, Edit.PLACE_PACKED, Edit.PLACE_SPREAD
-FIXED = SimConfig(interval_s=20.0, rescale_s=0.0, batch="fixed")
-EXACT = {"rel": 1e-9, "abs": 1e-9}
-NAMES = [f.name for f in FEATURES if f.block == "jobs"]
-PLACEMENTS = ("consolidated", "consolidated", "emptiest", "spread", "count")
-CLUSTERS = ("1x8", "3x4", "1x4+2x2", "1x3:aws+2x4:rtx", "2x2:rtx+1x8:aws+1x2:rtx")
-
-
-def elastic_env(seed: int, **given: Any) -> ClusterEnv:
-    """A reset environment on a random small workload of both kinds; the whole trace is the window."""
-    rng = Random(f"elastic env {seed}")
-    cluster = rng.choice(CLUSTERS)
-    types = {"aws", *(part.partition(":")[2] or "aws" for part in cluster.split("+"))}
-    pick = ["", "", "", *(types if ":" in cluster else ())]
-    rows = [
-        (rng.choice((1, 1, 2, 3)), 15.0 * rng.randint(0, 12), 70.0 if rng.random() < 0.3 else None) for _ in range(9)
-    ]
-    rows.sort(key=lambda row: row[1])
-    columns = {
-        "model": ["" if row[2] else rng.choice("mn") for row in rows],
-        "preemptible": [rng.random() < 0.75 for _ in rows],
-        "gpu_type": [rng.choice(pick) for _ in rows],
-        "max_gpus": [0 if row[2] or rng.random() < 0.6 else row[0] + rng.randint(0, 4) for row in rows],
-    }
-    names = " ".join(sorted(types))
-    models = linear(30, 150, types=names), linear(400, name="n", worth=False, types=names)
-    sim = SimConfig(
-        interval_s=rng.choice((0.0, 20.0)),
-        rescale_cost=rng.choice(("constant", "restart", "afe")),
-        rescale_s=5.0,
-        checkpoint_s=rng.choice((0.0, 25.0)),
-        placement=rng.choice(PLACEMENTS),
-        interference=rng.choice((0.0, 0.5)),
-        node_mtbf_s=rng.choice((0.0, 0.0, 300.0)),
-        node_mttr_s=40.0,
-        batch=rng.choice(("fixed", "tuned")),
-    )
-    world = {"trace": jobs(*rows, **columns), "cluster": cluster, "sim": sim, "profiles": {m.model: m for m in models}}
-    env = ClusterEnv(**{"scenario": "elastic", "num_slots": rng.choice((3, 12)), "window_jobs": 9, **world, **given})
-    env.reset(seed=seed)
-    return env
-
-
-def small(trace: Trace, cluster: str = "1x8", sim: SimConfig = FIXED, **given: Any) -> ClusterEnv:
-    """A reset environment whose slots are the jobs of a trace; model m has epochs that end at 30 and 90."""
-    base = {"scenario": "elastic", "num_slots": 6, "profiles": {"m": linear(30, 90)}, "horizon_s": 1e6}
-    env = ClusterEnv(**{**base, "trace": trace, "cluster": cluster, "sim": sim, **given})
-    env.reset(seed=0)
-    return env
-
-
-def edit(env: ClusterEnv, *edits: tuple[int, Edit]) -> None:
-    """Apply (slot, edit) pairs; none of them takes time or is paid for."""
-    for slot, what in edits:
-        now = float(env.batch.states[0].now)
-        assert env.step(np.int64(1 + NUM_EDITS * slot + what))[1] == 0.0
-        assert env.batch.states[0].now == now
-
-
-def commit(env: ClusterEnv) -> float:
-    """Commit; the time of the next pass."""
-    env.step(np.int64(COMMIT))
-    return float(env.batch.states[0].now)
-
-
-def held(env: ClusterEnv, slot: int = 0) -> list[int]:
-    """GPUs of a slot by node, edits of this pass included."""
-    return list(
-        ClusterView(env.batch.states, env.settings.cluster, env.settings.sim, env.settings.workload).placement()[slot]
-    )
-
+from traces.profiles import load_profiles
 
 # --- mask ---
 
@@ -316,81 +247,6 @@ def test_at_events_epochs_are_no_passes():
     assert times(env, (0, MORE)) == [0, 45, 90]
 
 
-# --- observation ---
-
-
-def expected_job(env: ClusterEnv, view: ClusterView, j: int) -> dict[str, float]:
-    """The columns that elastic jobs have or change, computed from the view."""
-    s, spec = env.batch.states[0], env.settings.cluster
-    gpus = sum(held(env, j))
-    found = {"elastic": float(view.elastic[j]), "held_share": gpus / spec.num_gpus, "running": float(gpus > 0)}
-    found["most_share"] = min(1.0, view.max_gpus[j] / spec.num_gpus)
-    if not view.elastic[j]:
-        return {**found, **{f"goodput_{n}": 0.0 for n in (1, 2, 4, 8, 16)}}
-    nodes = np.flatnonzero(held(env, j))
-    known, t = view.goodput([j])[0], int(spec.node_type[nodes[0]]) if len(nodes) else max(0, int(s.gpu_type[j]))
-    largest = int(spec.node_gpus[spec.node_type == t].max())
-    speed = {n: float(known[int(n > largest), n]) for n in (1, 2, 4, 8, 16)}
-    hourly = speed[1] * 3600 / float(s.work[j])
-    found["goodput_1"] = hourly / (hourly + 1)
-    for n in (2, 4, 8, 16):
-        found[f"goodput_{n}"] = speed[n] / speed[1] / (speed[n] / speed[1] + n)
-    share = float(view.elastic_progress[j])
-    left = float(view.estimate[j]) * (1 - share)
-    attained = (
-        float(view.service[j])
-        if s.phase[j] != RUNNING
-        else float(s.service[j] + s.held_gpus[j] * (s.now - s.held_since[j]))
-    )
-    return {
-        **found,
-        "known": 1.0,
-        "progress": share,
-        "remaining": left / (left + 3600),
-        "service": attained / (attained + 3600),
-        "pause": (p := max(0.0, s.anchor[j] - s.now) if s.phase[j] == RUNNING else 0.0) / (p + 60),
-        "rescales": s.num_rescales[j] / (s.num_rescales[j] + 4),
-    }
-
-
-@given(seed=st.integers(0, 10**6))
-@settings(max_examples=40, deadline=None, derandomize=True, database=None)
-def test_columns_mean_what_they_say_and_a_refreshed_row_equals_a_new_one(seed: int):
-    env, rng = elastic_env(seed), Random(seed)
-    low, high = env.layout.bounds()
-    full = np.full_like(env.batch.obs[0], np.nan)
-    for _ in range(40):
-        row = env.batch.obs[0]
-        assert ((low <= row) & (row <= high)).all()
-        fill_observation(env.batch.states[0], env.settings.workload.tables, full, env.layout.gpus_per_node)
-        assert full.tobytes() == row.tobytes()
-        view = ClusterView(env.batch.states, env.settings.cluster, env.settings.sim, env.settings.workload)
-        block = env.layout.split(row)["jobs"]
-        for j in view.slots:
-            want = expected_job(env, view, int(j))
-            got = {name: block[j, NAMES.index(name)] for name in want}
-            assert got == pytest.approx(want, rel=2e-6, abs=2e-6)
-        if any(env.step(np.int64(choose_random(env.batch, rng)))[2:4]):
-            break
-
-
-def test_goodput_columns_by_hand():
-    env = small(jobs((1, 0, None)), "2x4")
-    row = dict(zip(NAMES, env.layout.split(env.batch.obs[0])["jobs"][0].tolist(), strict=True))
-    # 1, 2 and 4 GPUs of a node, 8 of two: 1 / (1/8 + 1/2 + 6/8) a second; 16 are more than a batch of 8 allows.
-    want = {
-        "goodput_1": 40 / 41,
-        "goodput_2": 0.5,
-        "goodput_4": 0.5,
-        "goodput_8": (8 / 11) / (8 / 11 + 8),
-        "goodput_16": 0,
-    }
-    assert {name: row[name] for name in want} == pytest.approx(want, rel=1e-6)
-    assert (row["elastic"], row["most_share"], row["held_share"], row["request_share"]) == (1, 1, 0, 0.125)
-    edit(env, (0, MORE), (0, MORE))
-    assert env.layout.split(env.batch.obs[0])["jobs"][0, NAMES.index("held_share")] == 0.25
-
-
 # --- reward, horizon, checkers ---
 
 
@@ -434,15 +290,6 @@ def test_one_gpu_at_a_time_keeps_the_horizon(seed: int):
     assert play(env, choose).terminated
 
 
-SCENARIO = {
-    "scenario": "elastic",
-    "trace": "synthetic-pollux?jobs=30",
-    "num_slots": 8,
-    "window_jobs": 10,
-    "split": "all",
-}
-
-
 def complaints(check: Callable[[], Any]) -> set[str]:
     """What a checker warns of, up to the first full stop or bracket."""
     with warnings.catch_warnings(record=True) as caught:
@@ -472,176 +319,3 @@ def test_the_scenario_is_the_default_of_everything():
     assert (env.settings.workload.jobs["klass"] >= 0).all()
     assert env.settings.workload.tuned
     assert set(env.settings.source.jobs["model"]) <= set(load_profiles())
-
-
-# --- weights ---
-
-
-def scratch_of(env: ClusterEnv) -> Any:
-    return make_scratch(1, env.settings.num_slots, env.settings.cluster.num_gpus)[0]
-
-
-def allocated(env: ClusterEnv, log_weights: Any) -> list[int]:
-    """GPUs of each slot after the allocator's choice at the present pass, which goes on unchanged."""
-    states = env.batch.states.copy().view(np.recarray)
-    weights, log = np.array(log_weights, np.float64), np.zeros(0, LOG_DTYPE)
-    allocate(states[0], plain(env.settings.workload.tables), weights, scratch_of(env), log)
-    return [int(n) for n in states[0].gpus[: env.settings.num_slots]]
-
-
-def worth(env: ClusterEnv, j: int, gpus: int, fair: int) -> float:
-    """What DeepBoot's objective says of so many GPUs for slot ``j``, of weight 1."""
-    s, largest = env.batch.states[0], int(env.settings.cluster.node_gpus.max())
-    view = ClusterView(env.batch.states, env.settings.cluster, env.settings.sim, env.settings.workload)
-    if gpus == 0:
-        return 0.0
-    age, restarts = float(view.age[j]), int(view.num_restarts[j])
-    factor = 1.0 if gpus == s.held_gpus[j] else max(age - 10 * restarts, 0) / (age + 10)
-    if not view.elastic[j]:
-        return (
-            (1.0 if s.held_gpus[j] else max(age - 10 * restarts, 0) / (age + 10))
-            if gpus == view.num_gpus[j]
-            else -math.inf
-        )
-    if gpus > view.max_gpus[j]:
-        return -math.inf
-    known, base = view.goodput([j])[0], min(fair, int(view.max_gpus[j]))
-    return float(known[int(gpus > largest), gpus] / known[int(base > largest), base]) * factor
-
-
-def best_by_force(
-    env: ClusterEnv, slots: list[int], capacity: int, weights: Any
-) -> tuple[float, list[tuple[int, ...]]]:
-    """The largest sum over all count vectors, and those that reach it."""
-    fair = max(1, math.ceil(capacity / len(slots)))
-    values = [[math.exp(weights[j]) * worth(env, j, n, fair) for n in range(capacity + 1)] for j in slots]
-    sums = {
-        counts: sum(values[i][n] for i, n in enumerate(counts))
-        for counts in itertools.product(range(capacity + 1), repeat=len(slots))
-        if sum(counts) <= capacity
-    }
-    most = max(sums.values())
-    return most, [counts for counts, total in sums.items() if total >= most - 1e-9]
-
-
-def weights_env(seed: int, cluster: str = "2x2") -> ClusterEnv:
-    """Two or three jobs, elastic or one rigid, some of them running, at a pass with ages above 0."""
-    rng = Random(f"weights {seed}")
-    rows = [(1, 0.0, None), (rng.choice((1, 2)), 0.0, rng.choice((None, 90.0))), (1, 5.0, None)][: rng.choice((2, 3))]
-    models = {"m": linear(300, 600), "n": linear(500, name="n", worth=False)}
-    names = ["" if row[2] else rng.choice("mn") for row in rows]
-    sim = SimConfig(interval_s=20.0, rescale_s=2.0, on_event=True, batch="fixed")
-    trace = jobs(
-        *rows,
-        (1, 40.0, None),
-        model=[*names, "m"],
-        batch_size=[0 if row[2] else rng.choice((8, 16)) for row in rows] + [8],
-    )
-    env = small(trace, cluster, sim, profiles=models, action="weights", num_slots=3)
-    env.step(np.array([rng.uniform(-1, 1) for _ in range(3)], np.float32))
-    return env
-
-
-@pytest.mark.parametrize("seed", range(30))
-def test_the_allocation_is_the_optimum(seed: int):
-    env = weights_env(seed)
-    s = env.batch.states[0]
-    slots = [j for j in range(3) if s.phase[j] != FREE]
-    assert s.now > 0
-    for log_weights in ([0, 0, 0], [0.7, -0.4, 0.2]):
-        _, best = best_by_force(env, slots, 4, log_weights)
-        given = allocated(env, log_weights)
-        assert tuple(given[j] for j in slots) in best
-
-
-def test_a_step_allocates_and_commits():
-    env = weights_env(1)
-    expected = allocated(env, [0.5, -1, 2])
-    before = int(env.batch.states[0].num_passes)
-    snapshot = env.snapshot()
-    env.step(np.array([0.5, -1, 2], np.float32))
-    assert env.batch.states[0].num_passes > before
-    alive = [j for j in range(3) if env.batch.states[0].phase[j] == RUNNING]
-    assert alive
-    assert all(env.batch.states[0].gpus[j] == expected[j] for j in alive)
-    env.restore(snapshot)
-    assert env.batch.states[0].num_passes == before
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_a_heavier_job_never_gets_fewer_gpus(seed: int):
-    env = weights_env(seed, "1x6")
-    slots = [j for j in range(3) if env.batch.states[0].phase[j] != FREE][:2]
-    others = [-5.0] * 3
-    seen = []
-    for weight in np.linspace(-5, 5, 41):
-        log_weights = list(others)
-        log_weights[slots[1]] = 0.0
-        log_weights[slots[0]] = float(weight)
-        seen.append(allocated(env, log_weights)[slots[0]])
-    assert seen == sorted(seen)
-    assert seen[-1] > 0
-
-
-def test_pinned_jobs_keep_what_they_have_and_rigid_gangs_get_all_or_nothing():
-    trace = jobs((2, 0, None), (3, 0, 200.0), (1, 5, None), preemptible=[False, True, True])
-    sim = SimConfig(interval_s=20.0, rescale_s=0.0, batch="fixed")
-    env = small(trace, "1x4", sim, action="weights", num_slots=3, profiles={"m": linear(1000)})
-    env.step(np.array([5, -5, 0], np.float32))
-    kept = int(env.batch.states[0].gpus[0])
-    assert kept > 0
-    for log_weights in ([-5, 5, 5], [-5, 5, -5], [0, 0, 0]):
-        given = allocated(env, log_weights)
-        assert given[0] == kept
-        assert given[1] in (0, 3)
-        assert sum(given) <= 4
-
-
-def test_the_space_of_weights():
-    env = weights_env(0)
-    assert env.action_space == spaces.Box(-1, 1, (3,), np.float32)
-    many = ClusterVectorEnv(2, action="weights", flat=True, **SCENARIO)
-    assert many.action_space.shape == (2, 8)
-    snapshot = env.snapshot()
-    outcomes = []
-    for weights in ([1, -1, 0.2], [50, -1e9, 0.2]):  # bounded
-        env.restore(snapshot)
-        env.step(np.array(weights))
-        outcomes.append(state_bytes(env.batch))
-    assert outcomes[0] == outcomes[1]
-
-
-@pytest.mark.parametrize("wrong", [np.zeros(2, np.float32), np.zeros((3, 1), np.float32), np.float32(0), 0])
-def test_weights_of_a_wrong_shape_are_refused(wrong: Any):
-    env = weights_env(0)
-    before = state_bytes(env.batch)
-    with pytest.raises(ValueError, match=r"shape|expected"):
-        env.step(wrong)
-    assert state_bytes(env.batch) == before
-
-
-@pytest.mark.parametrize("shape", [(2,), (2, 3), (3, 8), (2, 8, 1)])
-def test_a_batch_refuses_weights_of_a_wrong_shape(shape: Any):
-    many = ClusterVectorEnv(2, action="weights", flat=True, **SCENARIO)
-    many.reset(seed=0)
-    with pytest.raises(ValueError, match=r"actions have shape .*, expected \(2, 8\)"):
-        many.step(np.zeros(shape))
-
-
-def test_plain_sb3_learns_from_weights():
-    env = ClusterEnv(flat=True, action="weights", **SCENARIO)
-    learner = A2C("MlpPolicy", env, n_steps=8, seed=0, device="cpu", gamma=1.0)
-    before = [p.detach().clone() for p in learner.policy.parameters()]
-    learner.learn(24)
-    assert learner.num_timesteps == 24
-    assert any((a != b).any() for a, b in zip(before, learner.policy.parameters(), strict=True))
-    assert type(env.action_space) is spaces.Box
-
-
-def test_types_are_counted_apart():
-    """Both types have three GPUs free: a job cannot hold four."""
-    speeds = {t: TypeProfile(t, 1, 16, linear(1).types["aws"].throughput) for t in ("aws", "rtx")}
-    env = small(jobs((1, 0, None)), "1x3:aws+1x3:rtx", profiles={"m": linear(90, types=speeds)})
-    edit(env, (0, MORE), (0, MORE), (0, MORE))
-    assert held(env) == [3, 0]
-    assert not env.action_masks()[1 + MORE]
