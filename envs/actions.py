@@ -71,7 +71,7 @@ def free_without(s, j):
         g = s.gpu_next[g]
 
 
-@jit
+@jit_inline
 def can_grow(s, j):
     """Whether elastic slot ``j`` may climb a rung: a type has enough free devices, its own counted."""
     rung = RUNG_ABOVE[s.gpus[j]]
@@ -84,15 +84,15 @@ def can_grow(s, j):
     return False
 
 
-@jit
-def valid_elastic(s, j, free_nodes):
+@jit_inline
+def valid_elastic(s, j, most_free, free_nodes):
     """Valid edits of elastic slot ``j`` as bits."""
     bits = can_grow(s, j) << Edit.MORE
     if s.gpus[j] > 0:
         keeps = s.pinned[j] == 0 or s.held_gpus[j] == 0 or RUNG_BELOW[s.gpus[j]] > 0
         bits |= keeps << Edit.LESS
         if s.gpus[j] > 1:
-            bits |= placements(s, j, free_nodes)
+            bits |= placements(s, j, most_free, free_nodes)
     return bits
 
 
@@ -115,13 +115,29 @@ def find_packed(s, j):
 
 
 @jit
-def can_pack(s, j):
-    """Whether a running job could span fewer nodes."""
-    # Fewer nodes could not hold it even if they were as large as the type's largest.
-    if (s.num_nodes_held[j] - 1) * s.max_node_gpus[own_type(s, j)] < s.gpus[j]:
+def most_without(s, j, most_free):
+    """Most free devices of a node, were running slot ``j`` to give its own back; ``most_free``: now."""
+    most, own, node = most_free, 0, -1
+    g = s.first_gpu[j]
+    while g >= 0:  # devices of a node follow one another
+        if s.gpu_node[g] != node:
+            node, own = s.gpu_node[g], 0
+        own += 1
+        most = max(most, s.node_free[node] + own)
+        g = s.gpu_next[g]
+    return most
+
+
+@jit_inline
+def can_pack(s, j, most_free, one_type):
+    """Whether a running job could span fewer nodes; ``one_type``: the cluster has a single type."""
+    fewer = s.num_nodes_held[j] - 1
+    if fewer * s.max_node_gpus[own_type(s, j)] < s.gpus[j]:
         return False
-    count = find_packed(s, j)
-    return 0 < count < s.num_nodes_held[j]
+    most = most_without(s, j, most_free)
+    if most >= s.gpus[j] and one_type:
+        return True
+    return fewer * most >= s.gpus[j] and 0 < find_packed(s, j) <= fewer
 
 
 @jit
@@ -135,7 +151,7 @@ def holds_on(s, j, n):
     return False
 
 
-@jit
+@jit_inline
 def can_spread(s, j, free_nodes):
     """Whether a running job could span more nodes: some other node of its type has a free device.
 
@@ -160,10 +176,11 @@ def fits(s, j):
     return find_placement(s, j, s.placement_rule) > 0
 
 
-@jit
-def placements(s, j, free_nodes):
+@jit_inline
+def placements(s, j, most_free, free_nodes):
     """Valid moves of running slot ``j`` as bits: bit e for edit e."""
-    return can_pack(s, j) << Edit.PLACE_PACKED | can_spread(s, j, free_nodes) << Edit.PLACE_SPREAD
+    packed = can_pack(s, j, most_free, free_nodes >= 0)
+    return packed << Edit.PLACE_PACKED | can_spread(s, j, free_nodes) << Edit.PLACE_SPREAD
 
 
 @jit_inline
@@ -174,11 +191,11 @@ def valid_edits(s, j, most_free, largest, free_nodes):
     that needs one node of any type; ``largest`` 0: no such job.
     """
     if s.klass[j] >= 0:
-        return valid_elastic(s, j, free_nodes)
+        return valid_elastic(s, j, most_free, free_nodes)
     if s.gpus[j] > 0:
         bits = (s.pinned[j] == 0 or s.held_gpus[j] == 0) << Edit.LESS
         if s.gpus[j] > 1:
-            bits |= placements(s, j, free_nodes)
+            bits |= placements(s, j, most_free, free_nodes)
         return bits
     if s.request[j] <= largest and s.share[j] == WHOLE and s.gpu_type[j] < 0:
         return (s.request[j] <= most_free) << Edit.MORE

@@ -30,7 +30,7 @@ from envs.episode import (
     step_episode,
     take_reward,
 )
-from envs.jit import jit, prange
+from envs.jit import jit, jit_inline, prange
 from envs.layout import LOG_DTYPE, LOG_FULL, OK, RECORD_STATUS, make_state, record_dtype
 from envs.objectives import terminal_reward
 from envs.order import Key, ListOrder, set_order
@@ -53,7 +53,7 @@ def begin_row(b, states, w, results, log, settings, windows):
     return begin_episode(s, w, results[b, s.episode % 2], log, draw_window(s, windows), settings)
 
 
-@jit
+@jit_inline
 def step_row(b, states, w, results, log, settings, windows, actions, obs, mask, final_obs, reward, outcome):
     """Step row ``b``: action, reward, autoreset, observation, mask. Returns the outcome."""
     s = states[b]

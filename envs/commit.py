@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 from envs.clock import is_multiple
-from envs.jit import jit
+from envs.jit import jit, jit_inline
 from envs.layout import CONSTANT, HELIOS, RESTART, RUNNING, WAITING
 from envs.online import choose_batch
 from envs.order import precedes, set_key
@@ -65,7 +65,7 @@ def settle_progress(s, j):
         s.done[j] = s.done[j] + s.rate[j] * (s.now - s.anchor[j])
 
 
-@jit
+@jit_inline
 def set_finish(s, j):
     """Set when slot ``j``'s present stretch ends if nothing changes."""
     finish = s.anchor[j] + (s.target[j] - s.done[j]) / s.rate[j]
@@ -93,7 +93,7 @@ def pause_of(s, w, j, before):
     return row.next_delay + (row.first_delay - row.next_delay) * (now - before) / now
 
 
-@jit
+@jit_inline
 def start_hold(s, w, j, before):
     """Begin to progress, after a pause, on the devices just taken; ``before``: GPUs held until now."""
     s.anchor[j] = s.pause_end[j] = s.now + pause_of(s, w, j, before)
@@ -205,7 +205,7 @@ def keep_phase(s, slots, count, phase):
     return kept
 
 
-@jit
+@jit_inline
 def soonest_finish(s):
     """Earliest finish of a running job."""
     soonest = math.inf
@@ -214,7 +214,7 @@ def soonest_finish(s):
     return soonest
 
 
-@jit
+@jit_inline
 def book(s, w, j):
     """Book the net change of touched slot ``j``; what was done."""
     change = UNCHANGED

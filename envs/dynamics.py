@@ -13,6 +13,7 @@ from envs.commit import (
     change_rate,
     insert_waiting,
     interfere,
+    keep_phase,
     set_finish,
     set_level_time,
     settle_hold,
@@ -20,8 +21,8 @@ from envs.commit import (
 )
 from envs.devices import release
 from envs.failures import first_toggles, toggle_due
-from envs.jit import jit
-from envs.layout import COMPLETED, FREE, LOG_FULL, OK, REJECTED, SLOTS_FULL, STALLED, WAITING
+from envs.jit import jit, jit_inline
+from envs.layout import COMPLETED, FREE, LOG_FULL, OK, REJECTED, RUNNING, SLOTS_FULL, STALLED, WAITING
 from envs.online import choose_batch, observe_run
 from envs.order import Key
 from envs.rates import set_rate
@@ -95,7 +96,7 @@ def admit(s, w, row):
     insert_waiting(s, j)
 
 
-@jit
+@jit_inline
 def admit_due(s, w, results):
     """Let everything arrive that is due; whether something did. Stops with SLOTS_FULL for want of a slot."""
     happened = False
@@ -147,7 +148,7 @@ def complete(s, j, results, log):
     s.num_free_slots += 1
 
 
-@jit
+@jit_inline
 def next_epoch(s, w, j):
     """Let elastic slot ``j``, which has ended an epoch, go on with the next."""
     row = w.classes[s.klass[j]]
@@ -163,12 +164,12 @@ def next_epoch(s, w, j):
     set_finish(s, j)
 
 
-@jit
+@jit_inline
 def complete_due(s, w, results, log):
     """End every epoch and every running job whose time has come; (a job completed, an epoch ended)."""
     if s.next_finish > s.now:
         return False, False
-    count, soonest, ended = 0, math.inf, False
+    completed, ended = False, False
     for i in range(s.num_running):
         j = s.running[i]
         while s.finish[j] <= s.now and s.klass[j] >= 0 and s.target[j] < s.work[j]:
@@ -176,12 +177,10 @@ def complete_due(s, w, results, log):
             ended = True
         if s.finish[j] <= s.now:
             complete(s, j, results, log)
-        else:
-            soonest = min(soonest, s.finish[j])
-            s.running[count] = j
-            count += 1
-    completed = count < s.num_running
-    s.num_running, s.next_finish = count, soonest
+            completed = True
+    if completed:
+        s.num_running = keep_phase(s, s.running, s.num_running, RUNNING)
+    s.next_finish = soonest_finish(s)
     return completed, ended
 
 
@@ -270,7 +269,7 @@ def promote_due(s):
 # --- the clock ---
 
 
-@jit
+@jit_inline
 def next_pass_time(s):
     """Time of the next pass that the clock alone makes due; inf: none."""
     t = math.inf
@@ -281,7 +280,7 @@ def next_pass_time(s):
     return t
 
 
-@jit
+@jit_inline
 def next_event_time(s, w):
     """Time of the next event; inf: none. Level crossings count only while a job waits."""
     t = min(next_pass_time(s), s.next_finish)
@@ -298,7 +297,7 @@ def next_event_time(s, w):
     return max(t, s.now)
 
 
-@jit
+@jit_inline
 def note_change(s):
     """Something happened at ``s.now``: the next interval pass at or after it is needed."""
     s.dirty = 1
@@ -309,7 +308,7 @@ def note_change(s):
         s.pass_index = max(s.pass_index, int(index))
 
 
-@jit
+@jit_inline
 def pass_due(s, happened):
     """Whether a scheduling pass is due at ``s.now``; books the interval pass as held."""
     due = happened and s.event_driven
@@ -322,7 +321,7 @@ def pass_due(s, happened):
     return due
 
 
-@jit
+@jit_inline
 def handle_instant(s, w, results, log):
     """Handle everything that happens at ``s.now`` up to the scheduling pass; whether a pass is due."""
     s.num_events += 1

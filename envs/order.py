@@ -11,7 +11,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from envs.jit import jit
+from envs.jit import jit, jit_inline
 from envs.layout import RUNNING
 from envs.rng import Purpose, uniform
 
@@ -79,7 +79,7 @@ def set_order(states: np.recarray, order: ListOrder) -> None:
     states["values"][:, : len(order.values)] = order.values
 
 
-@jit
+@jit_inline
 def set_key(s, j, key):
     """Store the sort key of slot ``j`` at ``s.now`` in ``s.key1[j]``, ``s.key2[j]``; ``key`` is ``s.order_key``."""
     if key == Key.GIVEN:

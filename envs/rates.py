@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from envs.jit import jit
+from envs.jit import jit, jit_inline
 from envs.layout import MAX_REPLICAS, UNMEASURED
 from envs.tables import FITTED_SHAPES, NECKLACE_BASE, NECKLACE_NODES, NECKLACES, NODES_APART
 
@@ -126,7 +126,7 @@ def option_rate(s, w, j):
     return gain(sqr, var, batch / row.init_batch) / seconds
 
 
-@jit
+@jit_inline
 def set_rate(s, w, j):
     """Set the speed of running elastic slot ``j``; what is not measured stops the record."""
     row = w.classes[s.klass[j]]
