@@ -33,10 +33,10 @@ from envs.provenance import git_commit, trace_sha256, versions
 from envs.results import Outcome, Policy
 from envs.rollout import Policy as LearnedPolicy
 from envs.rollout import rollout
+from envs.scheduler import ListScheduler, Scheduler
 from envs.simulate import SimulatorError, simulate
 from envs.spec import ClusterSpec, Scenario, SimConfig, SpecError, find_scenario
 from envs.timeline import make_timeline
-from envs.view import ListScheduler, Scheduler
 from traces.command_line import UsageError, parse_arguments, run
 from traces.load import load_trace
 from traces.measured import read_profiles

@@ -29,15 +29,17 @@ from agents.validation import Validator
 from baselines import BASELINES
 from baselines.policy import prepare
 from envs.jit import COMPILING, is_compiled
+from envs.scheduler import ListScheduler
 from envs.settings import EnvSettings
 from envs.simulate import SimulatorError, simulate
 from envs.spec import SCENARIOS, Scenario, SimConfig, SpecError, find_scenario
-from envs.view import ListScheduler
 from traces.command_line import parse_arguments, run
 from traces.load import load_trace
 from traces.profiles import ProfileError
 from traces.trace import TraceError
 
+# Of a scenario's baselines those worth a run beside the agent's: quick, and no variants of each other.
+COMPARED = ("fifo", "srtf", "tiresias", "optimus", "afs", "elastic-srtf")
 INPUT_ERRORS = (TraceError, ProfileError, SpecError, SimulatorError, TrainError, CheckpointError, OSError)
 
 
@@ -163,7 +165,8 @@ def report(arguments: Arguments, trained: Trained) -> None:
     )
     console.print(f"{trained.decisions:,} decisions, {best}. Compare it with published schedulers:", soft_wrap=True)
     flags = {"scenario": arguments.scenario, "trace": arguments.trace, "cluster": arguments.cluster}
-    words = ["--policies", "fifo", "srtf", "tiresias", str(arguments.out)]
+    baselines = (name for name in SCENARIOS[arguments.scenario].baselines if name in COMPARED)
+    words = ["--policies", *baselines, str(arguments.out)]
     words += [word for name, value in flags.items() for word in (f"--{name}", value)]
     words += ["--profiles", str(arguments.profiles)] if arguments.profiles is not None else []
     words += changed_settings(arguments)

@@ -13,7 +13,7 @@ from agents.policy import LearnedPolicy, choose
 from envs.actions import COMMIT
 from envs.batch import MANUAL, Batch
 from envs.metrics import METRICS
-from envs.plots import clip_for_gantt, draw_gantt
+from envs.plots import clip_for_gantt, draw_gantt, mostly_done
 from envs.results import Outcome, Policy
 from envs.rollout import rollout
 from envs.settings import EnvSettings
@@ -79,13 +79,14 @@ class Validator:
         return run.metrics()
 
     def draw(self, policy: LearnedPolicy) -> npt.NDArray[np.uint8]:
-        """Gantt chart of the first window as ``(height, width, 3) uint8``."""
+        """Gantt chart of the first window, until 9 of 10 jobs are done, as ``(height, width, 3) uint8``."""
         settings = self.settings
         trace = settings.source.window(int(self.starts[0]), settings.length)
         run = rollout(trace, settings.cluster, settings.sim, policy, seed=self.seed, record=True)
         clip = clip_for_gantt(trace, run.intervals)
         judged = Policy(policy.name, policy.batch, (), published=False)
-        figure = draw_gantt(Outcome(judged, 0, self.seed, {}, run.jobs, run.jobs.head(0), clip), settings.cluster)
+        outcome = Outcome(judged, 0, self.seed, {}, run.jobs, run.jobs.head(0), clip)
+        figure = draw_gantt(outcome, settings.cluster, mostly_done([outcome]))
         canvas = FigureCanvasAgg(figure)
         canvas.draw()  # type: ignore[no-untyped-call]
         return np.asarray(canvas.buffer_rgba())[..., :3].copy()  # type: ignore[no-untyped-call]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from baselines.afs import Afs
+from baselines.deepboot import DeepBoot
 from baselines.elastic_srtf import ElasticSrtf
 from baselines.fifo import Fifo, FifoBackfill
 from baselines.gittins import Gittins
 from baselines.las import Las
+from baselines.lyra import Lyra
 from baselines.optimus import Optimus
 from baselines.pollux import Pollux
 from baselines.qssf import Qssf
@@ -32,6 +34,8 @@ BASELINES: dict[str, type] = {
     "afs": Afs,
     "elastic-srtf": ElasticSrtf,
     "pollux": Pollux,
+    "deepboot": DeepBoot,
+    "lyra": Lyra,
 }
 
 __all__ = ["BASELINES"]

@@ -29,7 +29,8 @@ import numpy as np
 
 from baselines.marginal import Floats, Ints, after_rigid
 from envs.jit import jit
-from envs.view import ClusterView, Decision
+from envs.scheduler import Decision
+from envs.view import ClusterView
 
 
 @jit

@@ -9,6 +9,7 @@ the first in order of arrival among equals, until no gain is above 0. A job at i
 size is the request's. This is Optimus as Pollux evaluates it (Qiao et al., OSDI'21, section 5): it knows true
 iteration times on packed nodes and the true number of iterations left, where the paper fits both as jobs run.
 Rigid jobs come first: they keep their GPUs to the end, and waiting ones start, in order of arrival, where they fit.
+Under ``compat deepboot`` each inference task that waits for a device has one set aside before training gets any.
 Departures: the paper counts parameter servers and workers, of which we have workers only, and normalises a gain by the
 dominant share of what it takes, which is the same for every job here.
 """
@@ -22,7 +23,8 @@ import numpy as np
 
 from baselines.marginal import Floats, Ints, after_rigid
 from envs.jit import jit
-from envs.view import ClusterView, Decision
+from envs.scheduler import Decision
+from envs.view import ClusterView
 
 
 @jit
@@ -72,6 +74,8 @@ class Optimus:
 
     def allocate(self, view: ClusterView) -> Decision:
         slots, free, decided = after_rigid(view)
+        if view.config.compat == "deepboot":
+            free = max(0, free - view.num_queued)
         gpus = np.zeros(len(slots), np.int64)
         left = view.oracle_iterations_left(slots)
         grant(view.oracle_iteration_s(slots), left, view.max_gpus[slots], free, np.empty(len(slots)), gpus)

@@ -20,8 +20,8 @@ import pandas as pd
 from baselines import BASELINES
 from baselines.parameters import PolicyError, parse_parameters, suggest
 from envs.order import Key
+from envs.scheduler import ListScheduler
 from envs.spec import SimConfig
-from envs.view import ListScheduler
 
 
 class AnyPolicy(Protocol):

@@ -30,7 +30,8 @@ import numpy.typing as npt
 from baselines.genetic import Problem, search
 from baselines.nsga2 import Floats, Ints, Matrix, Words
 from baselines.parameters import PolicyError
-from envs.view import ClusterView, Decision
+from envs.scheduler import Decision
+from envs.view import ClusterView
 
 FLOOR = 1e-3  # added to each u, so that a job without GPUs does not make the mean 0
 

@@ -8,8 +8,8 @@ Inside a queue jobs run in order of their start, so that a newcomer never preemp
 Departures: thresholds are met at the exact instant. The authors' simulator predicts that instant
 wrongly for jobs of several GPUs and demotes them late. Placement by tensor skew, which their open
 simulator lacks too, is not modelled.
-Elastic jobs run at their requests. Under ``compat pollux`` it is the Tiresias of Pollux's simulator instead: one
-threshold of 16 GPU-hours, and jobs of a queue run in order of their entry into it.
+Elastic jobs run at their requests. Under ``compat pollux`` or ``deepboot`` it is the Tiresias of those simulators
+instead: one threshold of 16 GPU-hours, and jobs of a queue run in order of their entry into it.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class Tiresias:
             raise ValueError(f"promote must be a finite number >= 0, not {self.promote}")
 
     def with_config(self, config: SimConfig) -> Tiresias:
-        """As Pollux's simulator has it, if that is what ``config`` follows and thresholds are not given."""
-        if config.compat == "pollux" and self.thresholds == DEFAULT_THRESHOLDS:
+        """As Pollux's simulator and DeepBoot's have it, if ``config`` follows one and thresholds are not given."""
+        if config.as_pollux and self.thresholds == DEFAULT_THRESHOLDS:
             return replace(self, thresholds=(57600.0,), within="entry")
         return self
 

@@ -16,9 +16,9 @@ import numpy.typing as npt
 
 from benchmarks.measure import Figures, Timing, console, measure, table
 from envs.online_fit import NUM_PARAMS, SCRATCH_ROWS, fit
+from envs.scheduler import ListScheduler, Scheduler
 from envs.simulate import RunResult, simulate
 from envs.spec import SCENARIOS, ClusterSpec
-from envs.view import ListScheduler, Scheduler
 from envs.workload import Profiles
 from traces.profiles import Throughput, TypeProfile, load_profiles
 from traces.trace import Trace

@@ -31,8 +31,8 @@ from envs.metrics import JOB_COLUMNS, METRICS
 from envs.objectives import OBJECTIVES
 from envs.observe import FEATURES
 from envs.order import ListOrder
+from envs.scheduler import ListScheduler
 from envs.spec import SCENARIOS, SimConfig
-from envs.view import ListScheduler
 from traces.generators import GENERATORS
 from traces.readers import READERS
 from traces.synthetic_philly import synthesise

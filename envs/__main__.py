@@ -27,10 +27,11 @@ from envs.env import ClusterEnv
 from envs.metrics import STATUSES
 from envs.order import Key, ListOrder
 from envs.registration import register
+from envs.scheduler import Decision
 from envs.settings import EnvSettings
 from envs.simulate import RunResult, simulate, simulate_windows
 from envs.spec import SCENARIOS, ClusterSpec, SimConfig
-from envs.view import ClusterView, Decision
+from envs.view import ClusterView
 from traces.command_line import UsageError, one_line, parse_arguments, run
 from traces.load import load_trace
 

@@ -38,7 +38,7 @@ from envs.settings import MAX_LOG_WEIGHT, EnvSettings
 from envs.simulate import SimulatorError, job_frame
 from envs.spec import SpecError
 from envs.tables import plain
-from envs.workload import empty_results
+from envs.workload import empty_results, set_inference
 
 SAME_STEP, NEXT_STEP, MANUAL = 0, 1, 2  # when a finished row begins its next episode
 FEW = 8  # below this many rows a parallel loop costs more than it gains
@@ -105,7 +105,7 @@ def step_weights(states, w, results, log, settings, windows, weights, scratch, o
             code = reset_row(b, states, w, results, log, settings[0], windows, obs, mask)
         else:
             allocate(s, w, weights[b], scratch[0], log)
-            commit(s, w)
+            commit(s, w, log)
             code = run_to_pass(s, w, results[b, (s.episode - 1) % 2], log)
             code = finish_row(b, states, w, results, log, settings[0], windows, code, -1, obs, mask, final_obs, reward)
         outcome[b] = code
@@ -195,6 +195,7 @@ class Batch:
         self.settings, self.num_envs, self.layout, self.autoreset = settings, num_envs, settings.layout, autoreset
         self.jobs, self.windows = settings.workload.jobs, settings.windows
         self.states = make_state(num_envs, settings.num_slots, settings.cluster, settings.sim)
+        set_inference(self.states, len(settings.workload.services))
         set_order(self.states, ListOrder(Key.ARRIVAL))
         self.states["skip_idle"] = 1
         self.states["backlog_allowed"] = 1

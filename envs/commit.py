@@ -11,10 +11,11 @@ import math
 
 from envs.clock import is_multiple
 from envs.jit import jit, jit_inline
-from envs.layout import CONSTANT, HELIOS, RESTART, RUNNING, WAITING
+from envs.layout import CONSTANT, HELIOS, LYRA, RESTART, RUNNING, WAITING
 from envs.online import choose_batch
 from envs.order import precedes, set_key
 from envs.rates import find_shape, set_rate
+from envs.reclaim import strip
 
 # What commit() notes in s.touched about a touched slot.
 UNCHANGED, MIGRATED, STARTED, STOPPED = 1, 2, 3, 4
@@ -71,9 +72,9 @@ def set_finish(s, j):
     finish = s.anchor[j] + (s.target[j] - s.done[j]) / s.rate[j]
     if s.pollux and s.klass[j] >= 0:
         # Pollux's simulator ends epochs at whole seconds, but first moves by whole intervals: what ends just after a
-        # pass is still there in it. Half to even, as Python's round().
+        # pass is still there in it; in DeepBoot's any event will do. Half to even, as Python's round().
         whole = float(round(finish))
-        late = whole < finish and s.interval > 0 and is_multiple(whole, s.interval)
+        late = whole < finish and (s.deepboot or (s.interval > 0 and is_multiple(whole, s.interval)))
         finish = max(whole + 1e-6 if late else whole, s.anchor[j])
     s.finish[j] = finish
 
@@ -90,7 +91,8 @@ def pause_of(s, w, j, before):
         return row.first_delay
     if now < before:
         return row.next_delay
-    return row.next_delay + (row.first_delay - row.next_delay) * (now - before) / now
+    growth = (row.first_delay - row.next_delay) * (now - before) / now
+    return row.next_delay + (math.floor(growth) if s.deepboot else growth)
 
 
 @jit_inline
@@ -103,7 +105,8 @@ def start_hold(s, w, j, before):
             choose_batch(s, w, j)
         set_rate(s, w, j)
         s.saved[j], s.saved_at[j] = s.done[j], s.anchor[j]
-        s.demand[j] = s.gpus[j]
+        if not s.deepboot:  # there tiresias charges what a job has asked for: deepboot.md Q6
+            s.demand[j] = s.gpus[j]
     set_finish(s, j)
     s.held_since[j] = s.now
     s.num_starts[j] += 1
@@ -265,8 +268,12 @@ def settle_changes(s, w):
 
 
 @jit
-def commit(s, w):
+def commit(s, w, log):
     """End a scheduling pass: book every net change, bring the lists up to date; whether anything changed."""
+    if s.deepboot and s.num_services > 0:
+        s.unsorted = 1
+        if s.reclaim == LYRA:
+            strip(s, log)
     changed = settle_changes(s, w)
     s.dirty = 0
     s.num_passes += 1

@@ -5,8 +5,10 @@ Inside a scheduling pass devices move freely; envs/commit.py then books what eac
 
 from __future__ import annotations
 
+import math
+
 from envs.jit import jit
-from envs.layout import HOLDER_NONE, HOLDER_SHARED
+from envs.layout import HOLDER_NONE, HOLDER_SHARED, NO_POD, POD_SLEEP
 from envs.rng import hash45
 
 WHOLE = 1000  # share of a whole device [1/1000]
@@ -28,12 +30,38 @@ def touch(s, j):
 
 
 @jit
+def end_sleep(s, g):
+    """End the sleeping pod on device ``g``, for someone who takes the device."""
+    n = s.gpu_node[g]
+    s.pod_gpu_s[POD_SLEEP] += s.now - s.pod_since[g]
+    s.pod_state[g], s.pod_until[g] = NO_POD, math.inf
+    if not s.node_reserved[n]:
+        s.node_asleep[n] -= 1
+        s.gpu_holder[g] = HOLDER_NONE
+
+
+@jit
+def end_sleeping(s, n, count):
+    """End ``count`` sleeping pods of node ``n`` for training, those born last first."""
+    for _ in range(count):
+        last = -1
+        for g in range(s.node_first[n], s.node_first[n] + s.node_gpus[n]):
+            if s.pod_state[g] == POD_SLEEP and (last < 0 or s.pod_born[g] > s.pod_born[last]):
+                last = g
+        if s.deepboot:
+            s.ghosts[s.pod_service[last]] += 1
+        end_sleep(s, last)
+
+
+@jit
 def take_on_node(s, j, n, count):
-    """Give slot ``j`` the ``count`` lowest free devices of node ``n``."""
+    """Give slot ``j`` the ``count`` lowest free devices of node ``n``, those of sleeping pods last."""
+    if s.node_asleep[n] > 0:
+        end_sleeping(s, n, max(0, count - (s.node_free[n] - s.node_asleep[n])))
     g = s.node_first[n]
     left = count
     while left > 0:
-        if s.gpu_free_milli[g] == WHOLE:
+        if s.gpu_free_milli[g] == WHOLE and s.pod_state[g] == NO_POD:
             s.gpu_holder[g] = j
             s.gpu_free_milli[g] = 0
             s.gpu_since[g] = s.now
@@ -61,6 +89,8 @@ def take_share(s, j, g):
     """Give slot ``j`` its fraction of device ``g``."""
     touch(s, j)
     n = s.gpu_node[g]
+    if s.pod_state[g] == POD_SLEEP:
+        end_sleep(s, g)
     if s.gpu_free_milli[g] == WHOLE:
         s.gpu_holder[g] = HOLDER_SHARED
         s.node_free[n] -= 1
@@ -94,6 +124,29 @@ def release(s, j, log):
     s.gpus[j] = 0
     s.node_hash[j] = 0
     s.num_nodes_held[j] = 0
+
+
+@jit
+def release_on(s, j, n, count, log):
+    """Take up to ``count`` whole devices on node ``n`` from slot ``j``, the highest first."""
+    touch(s, j)
+    g, before, left = s.first_gpu[j], -1, count
+    while g >= 0 and s.gpu_node[g] != n:
+        before, g = g, s.gpu_next[g]
+    while g >= 0 and s.gpu_node[g] == n and left > 0:  # devices of a node follow one another, the highest first
+        log_interval(s, j, g, s.gpu_since[g], log)
+        s.gpu_free_milli[g] = WHOLE
+        free_device(s, g)
+        s.node_hash[j] -= node_mix(n)
+        s.gpus[j] -= 1
+        left -= 1
+        g = s.gpu_next[g]
+    if before >= 0:
+        s.gpu_next[before] = g
+    else:
+        s.first_gpu[j] = g
+    if g < 0 or s.gpu_node[g] != n:
+        s.num_nodes_held[j] -= 1
 
 
 @jit

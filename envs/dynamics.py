@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import math
 
-from envs.clock import is_multiple, multiple_from, next_multiple
+from envs.clock import is_multiple, next_multiple
 from envs.commit import (
     change_rate,
     insert_waiting,
     interfere,
     keep_phase,
     set_finish,
-    set_level_time,
     settle_hold,
     soonest_finish,
 )
@@ -23,9 +22,12 @@ from envs.devices import release
 from envs.failures import first_toggles, toggle_due
 from envs.jit import jit, jit_inline
 from envs.layout import COMPLETED, FREE, LOG_FULL, OK, REJECTED, RUNNING, SLOTS_FULL, STALLED, WAITING
+from envs.levels import cross_levels, promote_due, promotion_time, set_entries
 from envs.online import choose_batch, observe_run
 from envs.order import Key
+from envs.pods import clear_pods, close_accounts, pods_due, queue_task
 from envs.rates import set_rate
+from envs.serving import next_tick, serve, tick_due
 
 # What advance() returns.
 REACHED, PASS_DUE, FINISHED, STOPPED = 0, 1, 2, 3
@@ -51,6 +53,7 @@ def start_window(s, lo, hi, origin):
     for t in range(s.num_types):
         s.type_free[t] = s.type_up[t] = s.type_gpus[t]
     first_toggles(s)
+    clear_pods(s)
 
 
 # --- arrivals ---
@@ -101,6 +104,10 @@ def admit_due(s, w, results):
     """Let everything arrive that is due; whether something did. Stops with SLOTS_FULL for want of a slot."""
     happened = False
     while s.next_job < s.job_hi and w.jobs[s.next_job].arrival - s.origin <= s.now:
+        if w.jobs[s.next_job].service >= 0:
+            queue_task(s, w, s.next_job)
+            s.next_job += 1
+            continue
         if not w.jobs[s.next_job].fits:
             reject(s, results, s.next_job)
         elif s.num_free_slots == 0 and not s.backlog_allowed:
@@ -199,71 +206,20 @@ def look_at_runs(s, w):
         s.next_finish = soonest_finish(s)
 
 
-# --- levels and promotions ---
-
-PENDING = -1.0  # time of entry into a level, until the pass that finds it out
+# --- inference ---
 
 
 @jit
-def cross_levels(s):
-    """Bring the levels of running jobs up to date; whether one rose."""
-    happened = False
-    for i in range(s.num_running):
-        j = s.running[i]
-        while s.level_time[j] <= s.now:
-            s.level_service[j] = s.limits[s.level[j]]  # exactly, at the crossing
-            s.level_since[j] = s.level_time[j]
-            s.level[j] += 1
-            if s.order_key == Key.QUEUE:
-                s.enter_time[j] = PENDING if s.event_driven else multiple_from(s.level_time[j], s.interval)
-            set_level_time(s, j)
-            happened = True
-    return happened
-
-
-@jit
-def set_entries(s):
-    """Date the entries into a level that this pass finds out."""
-    for i in range(s.num_running):
-        if s.enter_time[s.running[i]] == PENDING:
-            s.enter_time[s.running[i]] = s.now
-
-
-@jit
-def promotion_time(s, j):
-    """When waiting slot ``j`` returns to level 0; inf: not by waiting."""
-    if s.level[j] == 0:
-        return math.inf
-    return s.waiting_since[j] + (s.promote * s.level_service[j] / s.demand[j] - s.level_wait[j])
-
-
-@jit
-def promote(s, i):
-    """Return the job at place ``i`` of the waiting list to level 0."""
-    j = s.waiting[i]
-    s.level[j] = s.level_started[j] = 0
-    s.level_service[j] = s.level_wait[j] = 0.0
-    s.queueing_delay[j] += s.now - s.waiting_since[j]
-    s.waiting_since[j] = s.enter_time[j] = s.now
-    for m in range(i, s.num_waiting - 1):
-        s.waiting[m] = s.waiting[m + 1]
-    s.num_waiting -= 1
-    insert_waiting(s, j)
-
-
-@jit
-def promote_due(s):
-    """Return starved jobs to level 0; whether there was one."""
-    happened = False
-    i = 0
-    while i < s.num_waiting:
-        if promotion_time(s, s.waiting[i]) <= s.now:
-            promote(s, i)
-            happened = True
-            i = 0
-        else:
-            i += 1
-    return happened
+def run_inference(s, w, results, arrived, log):
+    """Let pods whose time has come move on, and serve the tasks that wait; whether training lost or may win devices."""
+    freed, done = pods_due(s, w, results, log)
+    if s.deepboot:
+        if not (arrived or done or (s.now == math.floor(s.now) and tick_due(s))):
+            return freed
+        if s.online:
+            look_at_runs(s, w)
+    lost = serve(s, w, log)
+    return freed or lost
 
 
 # --- the clock ---
@@ -284,6 +240,10 @@ def next_pass_time(s):
 def next_event_time(s, w):
     """Time of the next event; inf: none. Level crossings count only while a job waits."""
     t = min(next_pass_time(s), s.next_finish)
+    if s.num_services > 0:
+        t = min(t, s.next_pod)
+        if s.deepboot:
+            t = min(t, next_tick(s))
     if s.next_job < s.job_hi:
         t = min(t, w.jobs[s.next_job].arrival - s.origin)
     if s.mtbf > 0 and s.num_unfinished > 0:
@@ -337,10 +297,13 @@ def handle_instant(s, w, results, log):
         toggle_due(s, w, log)
     if s.interference > 0 and (completed or failed):
         interfere(s, w)
+    first = s.next_job
     arrived = admit_due(s, w, results)
     if completed or arrived:
         s.quiet_passes = 0
     happened = completed or failed or arrived or crossed
+    if s.num_services > 0:
+        happened |= run_inference(s, w, results, s.next_job > first, log)
     if s.promote > 0:
         happened |= promote_due(s)
     if happened or (ended and s.epochs_count):
@@ -357,9 +320,10 @@ def advance(s, w, results, log, until):
     Returns PASS_DUE, REACHED, FINISHED (nothing is left to do) or STOPPED (see ``s.status``).
     """
     while True:
-        if s.next_job == s.job_hi and s.num_unfinished == 0:
+        if s.next_job == s.job_hi and s.num_unfinished == 0 and s.tasks_open == 0:
+            close_accounts(s)
             return FINISHED
-        if log.shape[0] > 0 and log.shape[0] - s.log_len < s.num_gpus + s.num_running:
+        if log.shape[0] > 0 and log.shape[0] - s.log_len < 2 * s.num_gpus + s.num_running:
             s.status = LOG_FULL
             return STOPPED
         t = next_event_time(s, w)

@@ -111,7 +111,7 @@ def run_to_pass(s, w, results, log):
             if s.num_waiting > 0 or (s.has_elastic and s.num_running > 0):
                 s.edits_left = s.edit_budget
                 return RUNNING_ON
-            commit(s, w)
+            commit(s, w, log)
         elif code == FINISHED:
             return TERMINATED
         elif code == REACHED:
@@ -147,7 +147,7 @@ def step_episode(s, w, results, log, mask, action):
         s.edits_left -= 1
         if s.edits_left > 0:
             return RUNNING_ON, slot
-    commit(s, w)
+    commit(s, w, log)
     return run_to_pass(s, w, results, log), -1
 
 

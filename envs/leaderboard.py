@@ -23,10 +23,22 @@ NUMBERS = (  # metric, heading
     ("finish_time_fairness", "rho"),
     ("utilisation_allocated", "utilisation"),
     ("num_preemptions", "preemptions"),
+    ("num_rescales", "rescales"),
 )
 # Left out first when the terminal is too narrow for all columns.
-SPARE = ("rho", "slowdown", "makespan [s]", "IQM [s]", "batch", "preemptions", "utilisation", "queueing [s]")
+SPARE = (
+    "rho",
+    "slowdown",
+    "makespan [s]",
+    "IQM [s]",
+    "batch",
+    "rescales",
+    "preemptions",
+    "utilisation",
+    "queueing [s]",
+)
 SPARE_LAST = ("p99 jct [s]", "reads")
+TEXT = ("policy", "batch", "reads")  # read from the left, unlike numbers
 
 
 @dataclass(frozen=True)
@@ -46,16 +58,18 @@ def make_leaderboard(
     references = list(dict.fromkeys(d.reference for d in differences))
     ratios = {(d.policy, d.reference): d.ratio for d in differences if d.metric == RANKED_BY}
     repeated = any(metrics[RANKED_BY].n > 1 for metrics in estimates.values())
+    rescaled = any(metrics["num_rescales"].value > 0 for metrics in estimates.values())
+    numbers = NUMBERS if rescaled else NUMBERS[:-1]
     headings = ["policy", "mean jct [s]"]
     headings += ["IQM [s]"] * repeated
-    headings += [heading for _, heading in NUMBERS]
+    headings += [heading for _, heading in numbers]
     headings += [f"jct vs {reference}" for reference in references]
     headings += ["batch", "reads"]
     rows = []
     for name, metrics in estimates.items():
         row = [name, format_estimate(metrics[RANKED_BY])]
         row += [format_number(metrics[IQM].value)] * repeated
-        row += [format_number(metrics[metric].value) for metric, _ in NUMBERS]
+        row += [format_number(metrics[metric].value) for metric, _ in numbers]
         row += [_relative(ratios.get((name, r))) for r in references]
         row += [facts[name].batch, ", ".join(facts[name].oracle)]
         rows.append(tuple(row))
@@ -94,8 +108,7 @@ def format_estimate(estimate: Estimate) -> str:
 def _table(board: Leaderboard, shown: Sequence[str]) -> Table:
     table = Table(header_style="bold", box=SIMPLE_HEAD)
     for heading in shown:
-        text = heading in ("policy", "batch", "reads")
-        table.add_column(Text(heading), justify="left" if text else "right", no_wrap=True)
+        table.add_column(Text(heading), justify="left" if heading in TEXT else "right", no_wrap=True)
     for row in board.rows:
         cells = dict(zip(board.headings, row, strict=True))
         table.add_row(*(Text(cells[heading]) for heading in shown))

@@ -112,6 +112,12 @@ def share_type(s, j):
 
 
 @jit
+def charge(s, j):
+    """What slot ``j`` is charged for: what it holds, which inference may have made less than its request, or that."""
+    return (s.request[j] if s.gpus[j] == 0 or s.deepboot else s.gpus[j]) * s.share[j]
+
+
+@jit
 def choose_type(s, j):
     """Type whose quota waiting slot ``j`` is charged to, chosen as its placement would be; -1: none has enough."""
     best, need = -1, s.request[j] * s.share[j]
@@ -140,12 +146,14 @@ def begin_walk(s):
     sort_running(s)
     for t in range(s.num_types):
         s.scratch_quota[t] = WHOLE * s.type_up[t]
+    if s.deepboot:  # there tasks that wait count as if they held devices: deepboot.md 7
+        s.scratch_quota[0] = max(0, s.scratch_quota[0] - WHOLE * s.num_queued)
     for i in range(s.num_running):
         j = s.running[i]
         s.walk_state[j] = UNDECIDED
         if s.pinned[j]:
             s.walk_state[j] = KEPT
-            s.scratch_quota[share_type(s, j)] -= s.request[j] * s.share[j]
+            s.scratch_quota[share_type(s, j)] -= charge(s, j)
 
 
 @jit
@@ -173,7 +181,7 @@ def count_pass(s, log):
             if s.walk_state[j] == KEPT:
                 continue
             t = share_type(s, j)
-            if s.scratch_quota[t] < s.request[j] * s.share[j]:
+            if s.scratch_quota[t] < charge(s, j):
                 continue
             s.walk_state[j] = KEPT
         else:
@@ -183,8 +191,8 @@ def count_pass(s, log):
             s.walk_state[j] = CHOSEN + t if t >= 0 else UNDECIDED
             if t < 0:
                 continue
-        s.scratch_quota[t] -= s.request[j] * s.share[j]
-        left -= s.request[j] * s.share[j]
+        s.scratch_quota[t] -= charge(s, j)
+        left -= charge(s, j)
     for i in range(s.num_running):
         if s.walk_state[s.running[i]] == UNDECIDED:
             release(s, s.running[i], log)

@@ -25,7 +25,7 @@ def list_pass(s, w, log):
             settled = count_pass(s, log)
         else:
             evict_pass(s, log)
-    changed = commit(s, w)
+    changed = commit(s, w, log)
     # A pass that changes nothing would change nothing again, so the next interval may be skipped; one
     # that preempts may leave devices for jobs that it had already passed over.
     s.dirty = not settled or (s.preemptive and changed)

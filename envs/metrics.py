@@ -3,7 +3,7 @@
 Both tables are data: the CSV writers, the results table, the report and the documentation are
 derived from :data:`JOB_COLUMNS` and :data:`METRICS`. Means and percentiles are over completed
 training jobs; jobs that did not complete are counted beside them, never dropped silently, and
-inference tasks are not mixed in. A group without jobs gives NaN, which prints as an empty cell.
+inference tasks have metrics of their own. A group without jobs gives NaN, which prints as an empty cell.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ JOB_COLUMNS: tuple[JobColumn, ...] = (
     JobColumn("share_milli", "int64", "1/1000 GPU", "share of one device"),
     JobColumn("duration_s", "float64", "s", "run time at num_gpus without pauses"),
     JobColumn("isolated_s", "float64", "s", "run time alone at num_gpus and the requested batch, without pauses"),
-    JobColumn("paused_gpu_s", "float64", "GPU-s", "GPUs x time held in pauses"),
+    JobColumn("paused_gpu_s", "float64", "GPU-s", "GPUs x time held in pauses; of an inference task, start-up"),
+    JobColumn("service", "str", "", "inference service of an inference task"),
+    JobColumn("warm", "bool", "", "whether an inference task found a warm pod"),
 )
 
 
@@ -69,6 +71,29 @@ def _completed(result: RunResult) -> pd.DataFrame:
 
 def _training(result: RunResult) -> pd.DataFrame:
     return result.jobs[result.jobs["kind"] == "training"]
+
+
+def _tasks(result: RunResult) -> pd.DataFrame:
+    """Inference tasks that completed."""
+    jobs = result.jobs
+    return jobs[(jobs["kind"] == "inference") & (jobs["status"] == "completed")]
+
+
+def _latency(result: RunResult) -> Floats:
+    """(tasks,) float64 [s]: wait + start-up + run time."""
+    return np.asarray(_tasks(result)["jct_s"], np.float64)
+
+
+def _late(result: RunResult) -> Floats:
+    """(tasks,) float64: 1 for a task that waited and started up longer than the objective, else 0."""
+    tasks = _tasks(result)
+    late = tasks["queueing_delay_s"] + tasks["paused_gpu_s"] > result.config.slo_s
+    return np.asarray(late, dtype=np.float64)
+
+
+def _pods(result: RunResult, *states: str) -> float:
+    """GPU-time of pods in some states [GPU-s]; NaN without inference."""
+    return sum(result.pod_gpu_s[state] for state in states) if result.pod_gpu_s else np.nan
 
 
 def mean(values: Floats) -> float:
@@ -215,6 +240,31 @@ METRICS: tuple[Metric, ...] = (
     Metric("num_rejected", "", "lower", "training jobs that can never fit", lambda r: _count(r, "rejected")),
     Metric("num_unfinished", "", "lower", "training jobs left unfinished", lambda r: _count(r, "unfinished")),
     Metric("num_submitted", "", "", "training jobs submitted", lambda r: float(len(_training(r)))),
+    Metric("mean_latency_s", "s", "lower", "mean latency of inference tasks", lambda r: mean(_latency(r))),
+    Metric("median_latency_s", "s", "lower", "median latency", lambda r: percentile(_latency(r), 50)),
+    Metric("p95_latency_s", "s", "lower", "95th percentile of latency", lambda r: percentile(_latency(r), 95)),
+    Metric("p99_latency_s", "s", "lower", "99th percentile of latency", lambda r: percentile(_latency(r), 99)),
+    Metric("slo_violations", "", "lower", "share of tasks served later than their objective", lambda r: mean(_late(r))),
+    Metric(
+        "warm_share",
+        "",
+        "higher",
+        "share of tasks that found a warm pod",
+        lambda r: mean(np.asarray(_tasks(r)["warm"], np.float64)),
+    ),
+    Metric("pod_start_gpu_s", "GPU-s", "lower", "GPU-time of pods starting up", lambda r: _pods(r, "start")),
+    Metric("pod_running_gpu_s", "GPU-s", "", "GPU-time of pods serving tasks", lambda r: _pods(r, "running")),
+    Metric(
+        "pod_protect_gpu_s", "GPU-s", "lower", "GPU-time of idle pods that are protected", lambda r: _pods(r, "protect")
+    ),
+    Metric("pod_sleep_gpu_s", "GPU-s", "", "GPU-time of idle pods that training may have", lambda r: _pods(r, "sleep")),
+    Metric(
+        "gpus_taken",
+        "",
+        "lower",
+        "times inference took a GPU from training",
+        lambda r: float(r.gpus_taken) if r.pod_gpu_s else np.nan,
+    ),
 )
 
 

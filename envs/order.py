@@ -90,7 +90,7 @@ def set_key(s, j, key):
     elif key == Key.DURATION:
         first = s.estimate[j]
     elif key == Key.GPU_TIME:
-        first = s.estimate[j] * s.demand[j]
+        first = s.estimate[j] * s.request[j] * s.share[j] / 1000.0
     elif key == Key.REMAINING or key == Key.REMAINING_GPU_TIME:
         done = s.done[j]
         if s.phase[j] == RUNNING and s.now > s.anchor[j]:
@@ -100,7 +100,7 @@ def set_key(s, j, key):
         else:  # as at its request
             first = s.estimate[j] * max(0.0, 1.0 - done / s.work[j])
         if key == Key.REMAINING_GPU_TIME:
-            first *= s.demand[j]
+            first *= s.request[j] * s.share[j] / 1000.0  # an elastic job may hold less
     elif key == Key.SERVICE:
         first = s.service[j]
         if s.phase[j] == RUNNING:

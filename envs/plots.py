@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
@@ -28,19 +29,20 @@ Floats = npt.NDArray[np.float64]
 
 CURVE_POINTS = 400
 GANTT_GPUS = 128  # more rows than this are no longer distinguishable
-GANTT_INTERVALS = 12_000
+GANTT_BLOCKS = 12_000
 GANTT_JOBS = 300  # runs of more jobs are drawn for the time in which this many jobs arrive, in their middle
 DPI = 110
+WIDTH = 10.0  # of Gantt charts [inches]
 
 # Hues that stay apart in greyscale and for colour-blind readers (P. Tol's "muted" and "bright" sets).
 COLOURS = (
     "#332288", "#cc6677", "#117733", "#ddaa33", "#4477aa", "#aa4499",
     "#44aa99", "#882255", "#999933", "#ee6677", "#66ccee", "#555555",
 )  # fmt: skip
-# Neighbouring jobs of a Gantt chart need contrast, not identity.
+# A job has the same colour in every Gantt chart; jobs that share one are told apart by their numbers.
 JOB_COLOURS = (
     "#4e79a7", "#f28e2b", "#76b7b2", "#e15759", "#59a14f", "#edc948",
-    "#b07aa1", "#9c755f", "#86bcb6", "#ff9da7", "#8cd17d", "#d4a6c8",
+    "#b07aa1", "#9c755f", "#2d6a6a", "#ff9da7", "#8cd17d", "#d4a6c8",
 )  # fmt: skip
 
 
@@ -162,40 +164,48 @@ def draw_timelines(timelines: dict[str, pd.DataFrame], num_gpus: int, colours: d
 
 
 def clip_for_gantt(trace: Trace, intervals: pd.DataFrame) -> pd.DataFrame:
-    """The intervals that a Gantt chart of this run shows; the same part of the run for every policy."""
-    shown = intervals[intervals["gpu"] < GANTT_GPUS]
+    """What a Gantt chart of this run shows, the same part of the run for every policy, one row a block.
+
+    A block is a stretch of ``rows`` neighbouring GPUs from ``gpu`` on that ``job`` held from ``start_s`` to ``end_s``,
+    while it held ``held`` GPUs in all, those outside the chart too.
+    """
+    shown = intervals
     if len(trace) > GANTT_JOBS:
         middle = (len(trace) - GANTT_JOBS) // 2
         arrivals = trace.jobs["arrival_s"]
         shown = clip_intervals(shown, float(arrivals.iloc[middle]), float(arrivals.iloc[middle + GANTT_JOBS]))
-    return shown.sort_values(["start_s", "gpu"]).head(GANTT_INTERVALS)
+    allocation = ["job", "start_s", "end_s"]  # all intervals of a job end whenever its set of GPUs changes
+    shown = shown.assign(held=shown.groupby(allocation)["gpu"].transform("size"))
+    shown = shown[shown["gpu"] < GANTT_GPUS].sort_values([*allocation, "gpu"])
+    parts = shown[[*allocation, "gpu"]].diff().ne([0, 0, 0, 1]).any(axis=1)
+    blocks = shown.groupby(parts.cumsum().to_numpy())
+    merged = blocks[["gpu", *allocation, "held"]].first().assign(rows=blocks.size())
+    return merged.sort_values(["start_s", "gpu"]).head(GANTT_BLOCKS)
 
 
 def draw_gantt(outcome: Outcome, cluster: ClusterSpec, until: float = np.inf) -> Figure:
     """Who held each of the first ``GANTT_GPUS`` GPUs in the clip of the run, up to ``until`` [s].
 
-    Lines separate nodes.
+    Lines separate nodes. A block is labelled "job ×GPUs", where there is room for it.
     """
     clip = clip_intervals(outcome.gantt, -np.inf, until)
-    row = clip["gpu"].to_numpy(np.int64)
     rows = min(cluster.num_gpus, GANTT_GPUS)
-    boundaries = np.concatenate([[0], np.cumsum(cluster.node_gpus)])
-    figure, axes = _blank(width=10, height=1.2 + max(1.6, min(7.0, 0.16 * rows)))
+    height = max(1.6, min(7.0, 0.16 * rows))
+    figure, axes = _blank(WIDTH, 1.2 + height)
     origin = float(clip["start_s"].min()) if len(clip) else 0.0
     end = float(clip["end_s"].max()) if len(clip) else 1.0
     divisor, unit = time_unit(end - origin)
-    left, right = ((clip[name].to_numpy() - origin) / divisor for name in ("start_s", "end_s"))
-    corners = np.stack([np.stack([left, left, right, right], 1), np.stack([row, row + 1, row + 1, row], 1)], axis=2)
-    job = clip["job"].to_numpy(np.int64)
-    colours = [JOB_COLOURS[j % len(JOB_COLOURS)] for j in job]
-    axes.add_collection(PolyCollection(list(corners), facecolors=colours, edgecolors="white", linewidths=0.3))
-    if len(clip) <= 200:
-        _label_jobs(axes, job, left, right, row)
-    for boundary in boundaries[boundaries <= rows]:
+    span = (end - origin) / divisor
+    clip = clip.assign(left=(clip["start_s"] - origin) / divisor, right=(clip["end_s"] - origin) / divisor)
+    _draw_blocks(axes, clip, span)
+    _label_blocks(axes, clip, 0.94 * WIDTH / span, height / rows)  # the rest of the width is for the labels of GPUs
+    boundaries = np.concatenate([[0], np.cumsum(cluster.node_gpus)])
+    boundaries = boundaries[boundaries <= rows]
+    for boundary in boundaries:
         axes.axhline(boundary, color="#888888", linewidth=0.4, zorder=0)
-    axes.set_xlim(0, (end - origin) / divisor)
+    axes.set_xlim(0, span)
     axes.set_ylim(rows, 0)
-    axes.yaxis.set_major_locator(MaxNLocator(6, integer=True))
+    axes.set_yticks(boundaries[:: 1 + len(boundaries) // 10])
     late, late_unit = time_unit(origin)
     axes.set_xlabel(f"time [{unit}]" + (f" after {origin / late:.1f} {late_unit}" if origin > 0 else ""))
     axes.set_ylabel("GPU" if rows == cluster.num_gpus else f"GPU (first {rows} of {cluster.num_gpus})")
@@ -203,16 +213,32 @@ def draw_gantt(outcome: Outcome, cluster: ClusterSpec, until: float = np.inf) ->
     return figure
 
 
-def _label_jobs(
-    axes: Axes, job: npt.NDArray[np.int64], left: Floats, right: Floats, row: npt.NDArray[np.int64]
-) -> None:
-    """Write a job's number once on each stretch of time it ran, if it is wide enough to be read."""
-    span = float(right.max() - left.min()) if len(job) else 0.0
-    seen = set()
-    for j, start, end, y in sorted(zip(job, left, right, row, strict=True)):
-        if (j, start) not in seen and end - start > 0.02 * span:
-            axes.text((start + end) / 2, y + 0.5, str(j), ha="center", va="center", fontsize=7, color="white")
-        seen.add((j, start))
+def _draw_blocks(axes: Axes, clip: pd.DataFrame, span: float) -> None:
+    left, right, top = (clip[name].to_numpy() for name in ("left", "right", "gpu"))
+    bottom = top + clip["rows"].to_numpy()
+    corners = np.stack([np.stack([left, left, right, right], 1), np.stack([top, bottom, bottom, top], 1)], axis=2)
+    colours = [_colour(job) for job in clip["job"]]
+    # White edges would wash narrow blocks out, until a full cluster looks idle.
+    edges = ["white" if wide else colour for wide, colour in zip(right - left > 0.004 * span, colours, strict=True)]
+    axes.add_collection(PolyCollection(list(corners), facecolors=colours, edgecolors=edges, linewidths=0.3))
+
+
+def _label_blocks(axes: Axes, clip: pd.DataFrame, time_inches: float, row_inches: float) -> None:
+    """Write a job's number and its GPUs once on each stretch of time it ran, on the block with the most rows."""
+    largest = clip.sort_values("rows", ascending=False, kind="stable").drop_duplicates(["job", "start_s"])
+    for job, held, left, right, top, rows in largest[["job", "held", "left", "right", "gpu", "rows"]].to_numpy(float):
+        label = f"{job:.0f} ×{held:.0f}"
+        width, height, length = (right - left) * time_inches, rows * row_inches, 0.07 * len(label)
+        flat, upright = width > length and height > 0.1, height > length and width > 0.1  # 7 points are 0.1 inch
+        if flat or upright:
+            red, green, blue = to_rgb(_colour(job))
+            ink = "black" if 0.3 * red + 0.59 * green + 0.11 * blue > 0.6 else "white"
+            middle, rotation = ((left + right) / 2, top + rows / 2), 0 if flat else 90
+            axes.text(*middle, label, ha="center", va="center", rotation=rotation, fontsize=7, color=ink)
+
+
+def _colour(job: float) -> str:
+    return JOB_COLOURS[int(job) % len(JOB_COLOURS)]
 
 
 def time_unit(seconds: float) -> tuple[float, str]:

@@ -1,8 +1,8 @@
 """The slow reference simulator: plain Python, one job and one device at a time.
 
-Written from docs/design/001-core.md and 002-elastic.md alone (their sections are named below) and never from
-the compiled core, so that the two are independent statements of the same rules: the shortest one, not the fastest.
-Not here: knowledge ``online``.
+Written from docs/design/001-core.md, 002-elastic.md and 003-inference.md alone (their sections are named below) and
+never from the compiled core, so that the two are independent statements of the same rules: the shortest one, not the
+fastest. Not here: knowledge ``online`` and compat ``deepboot``.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 from envs.order import Key, ListOrder
 from envs.reference_decisions import Chooser, decide
 from envs.reference_devices import Devices
+from envs.reference_inference import Inference
 from envs.reference_jobs import WHOLE, Job
 from envs.reference_workload import Profiles, read_jobs
 from envs.rng import Purpose, uniform
@@ -45,6 +46,9 @@ class Run:
         self.devices, self.empty = Devices(cluster), Devices(cluster)
         truth = load_profiles() if profiles is None else profiles
         self.jobs = read_jobs(trace, self.devices, self.order, self.config, seed, truth, known or truth, tuned)
+        self.inference = Inference(trace, self.devices, self.jobs, self.config)
+        if self.config.reclaim == "static":
+            self.devices.inference_part = self.empty.inference_part = set(self.inference.inference_nodes())
         self.toggles = [0] * len(self.devices.sizes)  # failures and repairs of each node
         self.toggle_at = [self.time_up_or_down(node) for node in range(len(self.toggles))]
         self.now = -math.inf
@@ -59,18 +63,20 @@ class Run:
     def nodes_of(self, job: Job) -> Counter[int]:
         return self.devices.nodes_of(job)
 
-    # 001, section 1: events
+    # 001, section 1, and 003, section 2: events
     def play(self) -> None:
         rounds = 0
-        while any(job.status in ("unarrived", "active") for job in self.jobs):
+        while any(job.status in ("unarrived", "active") for job in self.jobs) or not self.inference.is_over():
             last, self.now = self.now, max(self.now, min(self.next_events(), default=math.inf))
             rounds = rounds + 1 if self.now == last else 1
             if self.now == math.inf or rounds > 64 + 8 * len(self.jobs):
                 raise RuntimeError(f"the reference simulator is stalled at {last} s")
+            self.inference.count_time(self.now - last)
             happened = [self.complete(), self.fail_and_repair()]
             if any(happened):
                 self.interfere()
-            happened += [self.cross_levels(), self.admit(), self.promote()]
+            happened += [self.inference.change_pods(self.now), self.cross_levels(), self.admit()]
+            happened += [self.serve(), self.promote()]
             ticks = rounds == 1 and any(_multiple_from(self.now, step) == self.now for step in self.tick_steps())
             if ticks or (self.config.event_driven and any(happened)):
                 self.schedule()
@@ -84,6 +90,7 @@ class Run:
             yield from (job.crossing for job in running)
         yield from (self.promotion(job) for job in waiting)
         yield from self.toggle_at
+        yield from self.inference.next_events()
         yield from (_multiple_from(math.nextafter(self.now, math.inf), step) for step in self.tick_steps())
 
     def tick_steps(self) -> Iterator[float]:
@@ -109,9 +116,11 @@ class Run:
         return bool(ended)
 
     def cross_levels(self) -> bool:
-        return any([job.cross_levels(self.now) for job in self.running()])
+        """Whether one did while a job waits."""
+        return any([job.cross_levels(self.now) for job in self.running()]) and bool(self.waiting())
 
     def admit(self) -> bool:
+        self.inference.admit(self.now)
         arrived = [job for job in self.jobs if job.status == "unarrived" and job.arrival_s <= self.now]
         for job in arrived:
             fits = self.empty.find(job, self.config, self.seed) is not None
@@ -131,6 +140,16 @@ class Run:
         if self.order.promote == 0 or job.level == 0:
             return math.inf
         return job.wait_start + (self.order.promote * job.level_service / job.request - job.level_wait)
+
+    # 003, section 3: serving
+    def serve(self) -> bool:
+        """Whether a job lost GPUs to a task."""
+        if not self.inference.waiting():
+            return False
+        before = self.holdings()
+        self.inference.hit(self.now)
+        self.inference.start(self.now)
+        return self.book(before)
 
     # 002, section 3: node failures and interference
     def time_up_or_down(self, node: int) -> float:
@@ -173,9 +192,27 @@ class Run:
             if job.training is not None and factor != job.factor:
                 job.set_factor(self.now, factor)
 
-    # 001, section 4: passes. They only move devices; what it means for each job is settled at the end.
+    # Passes and serving only move devices; what it means for each job is settled at their end.
+    def holdings(self) -> list[tuple[Job, Counter[int], float]]:
+        """Active jobs, their GPUs by node and the work done by now."""
+        return [(job, self.nodes_of(job), job.done_at(self.now)) for job in self.jobs if job.status == "active"]
+
+    def book(self, before: list[tuple[Job, Counter[int], float]]) -> bool:
+        """Settle what has changed since ``before``; whether anything has."""
+        changed = [(job, nodes, done) for job, nodes, done in before if self.nodes_of(job) != nodes]
+        for job, nodes, done in changed:
+            if not job.devices:
+                job.preempt(self.now, done)
+            elif not nodes:
+                job.start(self.now, self.where(job))
+            else:
+                job.rescale(self.now, done, nodes.total(), self.where(job))
+        self.interfere()
+        return bool(changed)
+
+    # 001, section 4: passes
     def schedule(self) -> None:
-        before = [(self.nodes_of(job), job.done_at(self.now)) for job in self.jobs]
+        before = self.holdings()
         self.update_queues()
         if self.chooser is not None:
             self.pass_of_chooser(self.chooser)
@@ -187,14 +224,7 @@ class Run:
             self.pass_by_count()
         else:
             self.pass_with_eviction()
-        for job, (nodes, done) in zip(self.jobs, before, strict=True):
-            if nodes and not job.devices:
-                job.preempt(self.now, done)
-            elif job.devices and not nodes:
-                job.start(self.now, self.where(job))
-            elif nodes != self.nodes_of(job):
-                job.rescale(self.now, done, nodes.total(), self.where(job))
-        self.interfere()
+        self.book(before)
 
     def pass_of_chooser(self, chooser: Chooser) -> None:
         active = [job for job in self.jobs if job.status == "active"]
@@ -226,11 +256,11 @@ class Run:
     def pass_by_count(self) -> None:
         devices, kept = self.devices, list[tuple[Job, str]]()
         quota = dict.fromkeys(devices.types, 0)  # in thousandths of a device
-        for node, gpus in enumerate(devices.sizes):
-            quota[devices.type_of[node]] += gpus * WHOLE if node not in devices.down else 0
+        for node, gpu_type in enumerate(devices.type_of):
+            quota[gpu_type] += len(devices.open_on(node)) * WHOLE
         for job in [job for job in self.running() if not job.preemptible] + self.candidates():
             held = {devices.type_of[node] for node in self.nodes_of(job)}
-            demand = job.num_gpus * job.share_milli
+            demand = (len(job.devices) or job.num_gpus) * job.share_milli
             enough = [t for t in held or devices.allowed(job) if quota[t] >= demand]
             if enough:
                 gpu_type = max(enough, key=quota.__getitem__) if self.config.placement == "spread" else enough[0]
@@ -297,14 +327,16 @@ def simulate_reference(
     tuned: bool = False,
     known: Profiles | None = None,
 ) -> dict[str, list[Any]]:
-    """Run a trace to its end; columns by name, one entry a job in trace order.
+    """Run a trace to its end; columns by name, one entry a job or task in trace order.
 
     ``first_start_s``, ``finish_s`` [s, nan for a rejected job], ``queueing_delay_s`` [s],
     ``service_gpu_s``, ``paused_gpu_s`` [GPU-s], ``num_rescales``, ``num_preemptions``, ``status``
-    ("completed" or "rejected"). ``profiles``: by model, those that elastic jobs run by (None: the shipped ones);
-    ``known``: those by which batches are chosen and run times estimated (None: the same). ``tuned``: elastic jobs
-    choose their batch. Raises RuntimeError for a run that stops advancing or a decision without room.
+    ("completed" or "rejected"), ``warm`` (1: a task that hit a warm pod). ``profiles``: by model, those that elastic
+    jobs run by (None: the shipped ones); ``known``: those by which batches are chosen and run times estimated (None:
+    the same). ``tuned``: elastic jobs choose their batch. Raises RuntimeError for a run that stops advancing or a
+    decision without room.
     """
     run = Run(trace, cluster, scheduler, config, seed, profiles, tuned, known)
     run.play()
-    return {name: [getattr(job, name) for job in run.jobs] for name in OUTPUT.split()}
+    rows = [run.inference.tasks.get(i) or run.inference.jobs[i] for i in range(len(trace))]
+    return {name: [getattr(row, name, 0) for row in rows] for name in [*OUTPUT.split(), "warm"]}

@@ -22,7 +22,7 @@ class Seen(NamedTuple):
     placement: tuple[int, ...]
 
 
-# (now, passes with jobs so far, active jobs by job_id, GPUs of each node that is up) ->
+# (now, passes with jobs so far, active jobs by job_id, GPUs of each node that training may hold) ->
 # {job_id: (GPUs, placement or None)}; a job left out gets none. If one has a placement, all with GPUs have.
 Chooser = Callable[[float, int, list[Seen], list[int]], dict[int, tuple[int, tuple[int, ...] | None]]]
 
@@ -31,7 +31,7 @@ def decide(
     chooser: Chooser, now: float, index: int, jobs: list[Job], devices: Devices, config: SimConfig, seed: int
 ) -> None:
     """Ask the chooser about the active jobs and move devices as it says."""
-    sizes = [0 if n in devices.down else gpus for n, gpus in enumerate(devices.sizes)]
+    sizes = [len(devices.open_on(n)) for n in range(len(devices.sizes))]
     answer = chooser(now, index, [_see(job, devices) for job in jobs], sizes)
     wanted = [(job, *answer.get(job.job_id, (0, None))) for job in jobs]
     if any(row is not None for _, _, row in wanted):

@@ -1,16 +1,35 @@
 """Devices of the slow reference simulator: who holds what, and which devices a job would get.
 
-Written from docs/design/001-core.md, section 3, and docs/design/002-elastic.md, section 4, alone.
+Written from docs/design/001-core.md, section 3, 002-elastic.md, section 4, and 003-inference.md, section 4, alone.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from copy import copy
+from dataclasses import dataclass
 
 from envs.reference_jobs import WHOLE, Job
 from envs.rng import Purpose, uniform
 from envs.spec import ClusterSpec, SimConfig
+
+
+@dataclass
+class Pod:
+    """A device that serves one inference service (003, section 1).
+
+    ``state``: start, running, protect or sleep, until ``until`` [s].
+    """
+
+    service: str
+    born: int  # number of births in the run before it
+    task: int  # the last one it serves or has served
+    until: float
+    state: str = "start"
+    hits: int = 0
+
+    def is_warm(self) -> bool:
+        return self.state in ("protect", "sleep")
 
 
 class Devices:
@@ -24,11 +43,15 @@ class Devices:
         self.on_node = [[d for d, n in enumerate(self.node_of) if n == node] for node in range(len(self.sizes))]
         self.holders: list[dict[int, int]] = [{} for _ in self.node_of]  # job_id -> share
         self.down: set[int] = set()  # failed nodes
+        self.pods: dict[int, Pod] = {}  # by device
+        self.reserved: set[int] = set()  # nodes of which training may hold nothing
+        self.inference_part: set[int] = set()  # nodes that are reserved for ever
 
     def give(self, job: Job, devices: list[int]) -> None:
         job.devices = devices
         for device in devices:
             self.holders[device][job.job_id] = job.share_milli
+            self.pods.pop(device, None)
 
     def without(self, jobs: list[Job]) -> Devices:
         """The same devices if these jobs held none."""
@@ -41,9 +64,29 @@ class Devices:
         self.holders = self.without([job]).holders
         job.devices = []
 
+    def take_back_on(self, job: Job, *devices: int) -> None:
+        """Some of a job's devices."""
+        for device in devices:
+            del self.holders[device][job.job_id]
+        job.devices = [d for d in job.devices if d not in devices]
+
+    def open_on(self, node: int) -> list[int]:
+        """The devices of a node that training may hold: first those without a pod, then by birth, last first."""
+        if node in self.down | self.reserved | self.inference_part:
+            return []
+        return [d for d in self.on_node[node] if d not in self.pods] + self.asleep_on(node)[::-1]
+
+    def asleep_on(self, node: int) -> list[int]:
+        """The devices of a node with a sleeping pod, the one born first first."""
+        asleep = [d for d in self.on_node[node] if d in self.pods and self.pods[d].state == "sleep"]
+        return sorted(asleep, key=lambda d: self.pods[d].born)
+
+    def empty_on(self, node: int) -> list[int]:
+        return [d for d in self.on_node[node] if node not in self.down and not self.holders[d] and d not in self.pods]
+
     def free_on(self, node: int) -> list[int]:
-        """The wholly free devices of a node."""
-        return [] if node in self.down else [d for d in self.on_node[node] if not self.holders[d]]
+        """The wholly free devices of a node that training may hold, in the order in which it takes them."""
+        return [d for d in self.open_on(node) if not self.holders[d]]
 
     def allowed(self, job: Job) -> tuple[str, ...]:
         if job.training is not None:
@@ -60,8 +103,8 @@ class Devices:
             counts = self.find_nodes(job, config, seed, *types, elastic_gpus=elastic_gpus)
             return None if counts is None else self.lowest(counts)
         allowed = types or self.allowed(job)
-        left = {d: WHOLE - sum(h.values()) for d, h in enumerate(self.holders)}
-        usable = [d for d in left if self.node_of[d] not in self.down and self.type_of[self.node_of[d]] in allowed]
+        usable = [d for n, t in enumerate(self.type_of) if t in allowed for d in self.open_on(n)]
+        left = {d: WHOLE - sum(self.holders[d].values()) for d in usable}
         fitting = [d for d in usable if left[d] >= job.share_milli]
         return [min(fitting, key=lambda d: (left[d], d))] if fitting else None
 
@@ -76,7 +119,8 @@ class Devices:
         ``elastic_gpus``: how many an elastic job gets by a decision; 0: its request, by the rules of rigid jobs.
         """
         count = elastic_gpus or job.num_gpus
-        free = {n: len(self.free_on(n)) for n, t in enumerate(self.type_of) if t in (types or self.allowed(job))}
+        nodes = [n for n, t in enumerate(self.type_of) if t in (types or self.allowed(job))]
+        free = {n: len(self.free_on(n)) for n in nodes if n not in self.inference_part}
         if config.placement == "consolidated" and not elastic_gpus:
             return self._consolidated(free, count)
         total = {t: sum(free[n] for n in free if self.type_of[n] == t) for t in self.types}

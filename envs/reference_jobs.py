@@ -1,6 +1,7 @@
 """A job of the slow reference simulator: its state, and what a change of its GPUs or its speed does to it.
 
-Written from docs/design/001-core.md, sections 2 and 6, and docs/design/002-elastic.md, section 3, alone.
+Written from docs/design/001-core.md, sections 2 and 6, and docs/design/002-elastic.md, section 3, alone. Inference
+tasks and their pods are in reference_inference.py.
 """
 
 from __future__ import annotations

@@ -85,13 +85,16 @@ class Training:
             return 0.0
         gpu_type, time, before = fitting[0], 0.0, 0.0
         several = num_gpus > self.node_gpus[gpu_type]
-        placement = pack(num_gpus, several, self.node_gpus[gpu_type])
         for epoch, end in enumerate(self.known.progress):
-            local, steps = self.choose_batch(gpu_type, num_gpus, several, epoch)
-            known = type_of(self.known, gpu_type)
-            time += float(end - before) / goodput(self.known, known, placement, local, steps, epoch)
+            time += float(end - before) / self.known_goodput(gpu_type, num_gpus, several, epoch)
             before = end
         return time
+
+    def known_goodput(self, gpu_type: str, gpus: int, several: bool, epoch: int) -> float:
+        """Iterations at M0 per second by what is known, packed on the fewest nodes."""
+        local, steps = self.choose_batch(gpu_type, gpus, several, epoch)
+        placement = pack(gpus, several, self.node_gpus[gpu_type])
+        return goodput(self.known, type_of(self.known, gpu_type), placement, local, steps, epoch)
 
 
 def type_of(model: ModelProfile, gpu_type: str) -> TypeProfile:

@@ -1,4 +1,4 @@
-"""Jobs of a trace for the slow reference simulator (docs/design/001-core.md, section 2; 002-elastic.md, section 2)."""
+"""Jobs of a trace for the slow reference simulator (docs/design/001-core.md and 002-elastic.md, section 2)."""
 
 from __future__ import annotations
 
@@ -28,10 +28,12 @@ def read_jobs(
     known: Profiles,
     tuned: bool,
 ) -> list[Job]:
-    """Jobs in trace order; those with a model and no duration are elastic."""
+    """Training jobs in trace order; those with a model and no duration are elastic."""
     limits = (*(order.limits if order.key in (Key.LEVEL, Key.GITTINS, Key.QUEUE) else ()), math.inf)
     jobs = []
     for i, row in enumerate(trace.jobs.to_dict("records")):
+        if row["kind"] == "inference":
+            continue
         if row["model"] and math.isnan(row["duration_s"]):
             rest = _elastic(row, devices, config, truth[row["model"]], known[row["model"]], tuned)
         else:

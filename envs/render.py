@@ -12,6 +12,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from envs.layout import FREE, LOG_DTYPE
+from envs.plots import time_unit
 from envs.simulate import interval_frame
 
 if TYPE_CHECKING:
@@ -62,24 +63,31 @@ def _draw(figure: Figure, batch: Batch, intervals: pd.DataFrame) -> None:
     backlog = s.num_unfinished - s.num_waiting - s.num_running
     now, start = float(s.now), max(0.0, float(s.now) - PAST_S)
     shown = intervals[intervals["end_s"] >= start]
+    divisor, unit = time_unit(now)
     axes = figure.add_subplot()
     colours = matplotlib.colormaps["tab20"]
     axes.barh(
         shown["gpu"],
-        shown["end_s"] - shown["start_s"].clip(lower=start),
-        left=shown["start_s"].clip(lower=start),
+        (shown["end_s"] - shown["start_s"].clip(lower=start)) / divisor,
+        left=shown["start_s"].clip(lower=start) / divisor,
         height=0.9,
         color=[colours(int(job) % 20) for job in shown["job"]],
     )
-    for first in s.node_first[: int(s.num_nodes)]:
+    nodes = s.node_first[: int(s.num_nodes)]
+    for first in nodes:
         axes.axhline(first - 0.5, color="0.8", linewidth=0.5)
-    axes.axvline(now, color="black", linewidth=1)
+    axes.axvline(now / divisor, color="black", linewidth=1)
     axes.set(
-        xlim=(start, max(now, start + 60) * 1.0 + 1),
-        ylim=(-0.5, int(s.num_gpus) - 0.5),
-        xlabel="time [s]",
+        xlim=(start / divisor, (max(now, start + 60) + 1) / divisor),
+        ylim=(int(s.num_gpus) - 0.5, -0.5),
+        yticks=nodes[:: 1 + len(nodes) // 10],
+        xlabel=f"time [{unit}]",
         ylabel="GPU (lines: nodes)",
-        title=f"{s.num_running} running, {s.num_waiting} waiting, {backlog} in the backlog, "
-        f"{s.num_completed} of {s.job_hi - s.job_lo} completed",
+    )
+    busy = _open_intervals(s)["gpu"].nunique()
+    axes.set_title(
+        f"{s.num_running} running on {busy} of {s.num_gpus} GPUs, {s.num_waiting} waiting, "
+        f"{backlog} in the backlog, {s.num_completed} of {s.job_hi - s.job_lo} completed",
+        fontsize=10,
     )
     figure.tight_layout()

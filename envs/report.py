@@ -8,7 +8,7 @@ from html import escape
 
 import pandas as pd
 
-from envs.leaderboard import Leaderboard, format_estimate, format_number
+from envs.leaderboard import TEXT, Leaderboard, format_estimate, format_number
 from envs.metrics import METRICS
 from envs.results import Estimates
 
@@ -18,8 +18,9 @@ body { font: 15px/1.5 system-ui, sans-serif; color: #222; background: #fff; max-
 h1 { font-size: 1.6rem; margin-bottom: .2rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .82rem; }
 .wide { overflow-x: auto; }
-th, td { padding: .28rem .55rem; text-align: right; border-bottom: 1px solid #e4e4e4; white-space: nowrap; }
-th { border-bottom: 2px solid #999; } td:first-child, th:first-child { text-align: left; }
+th, td { padding: .28rem .45rem; text-align: right; border-bottom: 1px solid #e4e4e4; white-space: nowrap; }
+th { border-bottom: 2px solid #999; white-space: normal; } .text { text-align: left; white-space: normal; }
+td:first-child { white-space: nowrap; }
 tbody tr:first-child td { font-weight: 600; }
 .facts td { text-align: left; white-space: normal; font-weight: 400 !important; } .facts td:first-child { color: #666; }
 .note { color: #555; margin: .3rem 0; font-size: .88rem; } img { max-width: 100%; height: auto; }
@@ -49,7 +50,8 @@ def make_report(
         _table(("policy", *map(str, by_size.columns)), _size_rows(by_size)),
         "<h2>Who held which GPU</h2>",
         '<p class="note">The window with the longest queues, up to when 9 of 10 jobs are done under every policy; '
-        "of long runs a part from their middle. Colours tell neighbouring jobs apart.</p>",
+        "of long runs a part from their middle. 12 ×4: job 12, which holds 4 GPUs; they change where a white line "
+        "crosses it. A job has the same colour in every chart, and shares it with others.</p>",
         *(_foldable(figures[stem], stem.removeprefix("gantt-"), is_open=stem in gantts[:2]) for stem in gantts),
         "<h2>All metrics</h2>",
         _metrics(estimates),
@@ -85,9 +87,18 @@ def _metrics(estimates: Estimates) -> str:
 
 
 def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    head = "".join(f"<th>{escape(cell)}</th>" for cell in headings)
-    body = "\n".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    kinds = [' class="text"' if heading in (*TEXT, "metric", "meaning") else "" for heading in headings]
+    head = "".join(f"<th{kind}>{escape(cell)}</th>" for kind, cell in zip(kinds, headings, strict=True))
+    body = "\n".join(
+        "<tr>" + "".join(f"<td{kind}>{_cell(cell)}</td>" for kind, cell in zip(kinds, row, strict=True)) + "</tr>"
+        for row in rows
+    )
     return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def _cell(text: str) -> str:
+    """Intervals go below their values, so that more columns fit beside each other."""
+    return escape(text).replace(" [", "<br>[")
 
 
 def _facts(facts: dict[str, str]) -> str:

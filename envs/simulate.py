@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from envs.layout import (
     LOG_DTYPE,
     LOG_FULL,
     OK,
+    POD_STATES,
     SLOTS_FULL,
     STALLED,
     UNMEASURED,
@@ -28,10 +29,11 @@ from envs.layout import (
 from envs.list_run import run_list, run_windows
 from envs.metrics import JOB_COLUMNS, compute_metrics
 from envs.order import Key, ListOrder, set_order
+from envs.scheduler import Decision, ListScheduler, Scheduler
 from envs.spec import SCENARIOS, ClusterSpec, SimConfig
 from envs.tables import plain
-from envs.view import ClusterView, Decision, ListScheduler, Scheduler, held_by_node
-from envs.workload import Profiles, empty_results, make_workload
+from envs.view import ClusterView, held_by_node
+from envs.workload import Profiles, empty_results, make_workload, set_inference
 from traces.trace import Trace
 
 FIRST_SLOTS = 256  # slots at first; four times as many whenever they run out, and then the core compiles anew
@@ -53,7 +55,8 @@ class RunResult:
     ``jobs``: one row a job of the trace, columns JOB_COLUMNS of envs/metrics.py. ``intervals``: node,
     gpu, job (row of ``jobs``), start_s, end_s for every time a GPU was held (empty unless recorded).
     ``decision_s`` [CPU s]: each decision in Python; for compiled schedulers one value, the mean time
-    of a pass with the simulator's own work in it.
+    of a pass with the simulator's own work in it. ``pod_gpu_s`` [GPU-s]: device time of inference pods by their state;
+    empty without inference. ``gpus_taken``: times that inference took a GPU from training.
     """
 
     trace: Trace
@@ -67,6 +70,8 @@ class RunResult:
     num_events: int
     num_passes: int
     elapsed_s: float
+    pod_gpu_s: dict[str, float] = field(default_factory=dict)
+    gpus_taken: int = 0
 
     def metrics(self) -> dict[str, float]:
         """Every metric of METRICS in envs/metrics.py."""
@@ -91,6 +96,7 @@ class Run:
         self.tables, jobs = self.workload.tables, self.workload.jobs
         self.results = empty_results((len(trace),))
         self.states = make_state(1, min(len(trace), FIRST_SLOTS), cluster, self.config)
+        set_inference(self.states, len(self.workload.services))
         self.states["seed"] = seed
         self.states["tuned"] = tuned
         self.states["has_shares"] = bool((jobs["share_milli"] < 1000).any())
@@ -110,7 +116,7 @@ class Run:
             self.states = grow_slots(self.states, min(len(self.trace), 4 * int(s.num_slots)))
         elif s.status == LOG_FULL:
             self.drain_log()
-            if len(self.log) < s.num_gpus + 2 * s.num_running:
+            if len(self.log) < 2 * s.num_gpus + 2 * s.num_running:
                 self.log = np.zeros(4 * int(s.num_gpus + s.num_running), LOG_DTYPE).view(np.recarray)
         elif s.status == STALLED:
             self.raise_stalled(scheduler)
@@ -160,6 +166,8 @@ class Run:
             int(s.num_events),
             int(s.num_passes),
             elapsed_s,
+            dict(zip(POD_STATES[1:], s.pod_gpu_s[1:].tolist(), strict=True)) if s.num_services else {},
+            int(s.num_taken),
         )
 
 
@@ -229,6 +237,7 @@ def simulate_windows(
     windows = np.asarray(starts, np.int64)
     results = empty_results((len(windows), length))
     states = make_state(1, length, cluster, config)
+    set_inference(states, len(workload.services))
     states["seed"] = seed
     states["has_shares"] = bool((workload.jobs["share_milli"] < 1000).any())
     set_order(states, order)
@@ -291,8 +300,9 @@ def apply_decision(run: Run, decision: Decision, scheduler: str) -> bool:
     backup = run.states.copy() if run.may_fail else None
     rule, slot = check_counts(s, gpus)
     if rule == ACCEPTED and decision.placement is None:
-        # Rigid jobs are placed widest first, elastic ones narrowest first, from the end; ties by job_id.
-        tie = np.where(s.klass[: len(gpus)] < 0, s.job_id[: len(gpus)], -s.job_id[: len(gpus)])
+        # Rigid jobs are placed widest first, elastic ones narrowest first, from the end.
+        first = s.job_id[: len(gpus)] if decision.rank is None else decision.rank
+        tie = np.where(s.klass[: len(gpus)] < 0, first, -first)
         by_size = np.lexsort((tie, -gpus))
         rule, slot = apply_counts(s, gpus, by_size, decision.waits, run.log)
     elif rule == ACCEPTED:
@@ -311,7 +321,7 @@ def apply_decision(run: Run, decision: Decision, scheduler: str) -> bool:
         raise SimulatorError(
             f"scheduler {scheduler} at {s.now:g} s, job {job} ({gpus[slot]} GPUs): {DECISION_RULES[rule]}"
         )
-    changed = bool(commit(s, run.tables))
+    changed = bool(commit(s, run.tables, run.log))
     if s.status == UNMEASURED:
         run.resolve_stop(scheduler)
     return changed
@@ -340,6 +350,7 @@ def job_frame(trace: Trace, results: npt.NDArray[Any], table: npt.NDArray[Any]) 
     frame["paused_gpu_s"] = results["paused_gpu_s"]
     frame["num_rescales"] = results["num_rescales"]
     frame["num_preemptions"] = results["num_preemptions"]
+    frame["warm"] = results["warm"] == 1
     frame["status"] = np.array(JOB_STATUS, dtype=object)[results["status"]]
     names = [column.name for column in JOB_COLUMNS]
     extra = [c for c in frame.columns if c not in names]

@@ -113,16 +113,37 @@ class SimConfig:
     """Mean time until a node fails; 0: never [s]."""
     node_mttr_s: float = 3600.0
     """Mean time until a failed node is up again [s]."""
-    compat: Literal["none", "tiresias", "helios", "pollux"] = "none"
+    reclaim: Literal["ats", "lyra", "static"] = "ats"
+    """What a cold start of an inference task may take. ats: any GPU, from training what costs least goodput. lyra:
+    whole servers of the inference part, which training borrows while they are idle. static: the inference part, which
+    training never has."""
+    inference_nodes: int = -1
+    """Nodes of the inference part, the last ones (reclaim lyra and static); -1: half of them."""
+    aiss: bool = True
+    """Keep the pod of a finished inference task for the next one (DeepBoot's protect and sleep states)."""
+    protect_times: float = 1.0
+    """Factor on how long an idle pod is protected: min(30 + 15 hits, 120) s."""
+    slo_s: float = 10.0
+    """An inference task that waits and starts up longer than this violates its objective; only metrics read it [s]."""
+    compat: Literal["none", "tiresias", "helios", "pollux", "deepboot"] = "none"
     """Named set of another simulator's quirks; overrides the fields it concerns."""
 
     def __post_init__(self) -> None:
-        for name in ("interval_s", "rescale_s", "checkpoint_s", "node_mtbf_s", "node_mttr_s"):
+        for name in ("interval_s", "rescale_s", "checkpoint_s", "node_mtbf_s", "node_mttr_s", "slo_s"):
             value = getattr(self, name)
             if not 0 <= value < np.inf:
                 raise SpecError(f"sim.{name} must be a finite time >= 0, not {value}")
         if not 0 <= self.interference < 1:
             raise SpecError(f"sim.interference must lie in [0, 1), not {self.interference}")
+        if self.inference_nodes < -1:
+            raise SpecError(f"sim.inference_nodes must be -1 or a number of nodes, not {self.inference_nodes}")
+        if not 0 <= self.protect_times < np.inf:
+            raise SpecError(f"sim.protect_times must be a finite number >= 0, not {self.protect_times}")
+
+    @property
+    def as_pollux(self) -> bool:
+        """Whether the quirks hold that DeepBoot's simulator shares with Pollux's, from which it was made."""
+        return self.compat in ("pollux", "deepboot")
 
     @property
     def event_driven(self) -> bool:
@@ -133,6 +154,14 @@ class SimConfig:
     def select_by_count(self) -> bool:
         """Whether preemptive list schedulers choose who runs by GPU count alone, before placing."""
         return self.placement != "consolidated" or self.compat == "helios"
+
+    def count_inference_nodes(self, cluster: ClusterSpec) -> int:
+        """Nodes of the inference part of a cluster, the last ones."""
+        if self.inference_nodes > cluster.num_nodes:
+            raise SpecError(
+                f"sim.inference_nodes is {self.inference_nodes}, but cluster {cluster} has {cluster.num_nodes} nodes"
+            )
+        return cluster.num_nodes // 2 if self.inference_nodes < 0 else self.inference_nodes
 
     def resolve(self) -> SimConfig:
         """The settings with ``compat`` applied."""
@@ -152,6 +181,8 @@ class SimConfig:
                 placement="emptiest",
                 knowledge="online",
             )
+        if self.compat == "deepboot":  # deepboot.md 3
+            return replace(self, interval_s=self.interval_s or 60.0, on_event=False, knowledge="online")
         return self
 
 

@@ -1,4 +1,4 @@
-"""What a scheduler sees and what it answers: :class:`ClusterView` and :class:`Decision`.
+"""What a scheduler sees: :class:`ClusterView`; what it answers is in envs/scheduler.py.
 
 The view is read-only. Columns are arrays over job slots (J,) or nodes (N,); ``view.slots`` lists
 the slots in use. Columns whose name starts with ``oracle_`` hold what no real scheduler knows; a
@@ -7,8 +7,7 @@ scheduler that reads one says so in its documentation.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +16,8 @@ from envs.evict_pass import evict_pass
 from envs.layout import CONSOLIDATED, FREE, MAX_REPLICAS, RUNNING, WAITING
 from envs.list_pass import fill_pass
 from envs.online import write_goodput
-from envs.order import Key, ListOrder
+from envs.order import Key
+from envs.scheduler import Decision
 from envs.spec import ClusterSpec, SimConfig
 from envs.tables import FITTED_SHAPES
 from envs.workload import Workload
@@ -25,23 +25,6 @@ from envs.workload import Workload
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 NO_LOG = np.zeros(0, np.dtype([("gpu", "i8"), ("job", "i8"), ("start", "f8"), ("end", "f8")])).view(np.recarray)
-
-
-@dataclass
-class Decision:
-    """A scheduler's answer: GPUs of each slot, and optionally where.
-
-    ``gpus`` (J,) integers [GPUs]: a rigid job gets what it requests or 0, an elastic one 0 .. ``max_gpus``.
-    ``placement`` (J, N) integers [GPUs]: without it the simulator places new jobs and leaves the others where they are.
-    ``devices`` (J,) integers: with a placement, the device that a fraction gets; -1, or without it: the
-    simulator chooses, after all whole devices are given. ``waits``: without a placement, a job that the free devices
-    have no room for waits instead of being an error.
-    """
-
-    gpus: npt.NDArray[Any]
-    placement: npt.NDArray[Any] | None = None
-    devices: npt.NDArray[Any] | None = None
-    waits: bool = False
 
 
 class ClusterView:
@@ -230,13 +213,14 @@ class ClusterView:
         left: Floats = np.where(self.elastic, self._slots("work") - self._done, 0.0)
         return left
 
-    def goodput(self, slots: npt.ArrayLike) -> Floats:
+    def goodput(self, slots: npt.ArrayLike, widest: npt.ArrayLike = MAX_REPLICAS) -> Floats:
         """(n, 2, 65) [iterations at the initial batch per s] of elastic slots (n,), by ``config.knowledge``.
 
-        By one node (0) or several (1) and GPUs, on the job's GPU type or the first. 0: not possible.
+        By one node (0) or several (1) and GPUs, on the job's GPU type or the first. 0: not possible, or beyond
+        ``widest`` (n,) [GPUs], which saves time where speeds are fitted (``knowledge online``).
         """
         wanted, w = np.asarray(slots, np.int64), self._workload.tables
-        most = np.minimum(self._slots("max_gpus")[wanted], MAX_REPLICAS)
+        most = np.minimum(np.minimum(self._slots("max_gpus")[wanted], MAX_REPLICAS), widest)
         types = self._known_types(wanted)
         found = np.zeros((len(wanted), 2, MAX_REPLICAS + 1))
         if self.config.knowledge == "online":
@@ -272,7 +256,7 @@ class ClusterView:
         wanted = np.asarray(slots, np.int64)
         at = self._slots("klass")[wanted], self._slots("epoch")[wanted]
         whole = self._workload.whole_iterations[at]
-        if self.config.compat == "pollux":
+        if self.config.as_pollux:
             return np.where(
                 self._slots("epoch")[wanted] < self._workload.tables.classes["epochs"][at[0]] - 1, whole, 1.0
             )
@@ -303,6 +287,21 @@ class ClusterView:
     def node_type(self) -> Ints:
         """(N,) index into ``cluster.types``."""
         return self._nodes("node_type")
+
+    @property
+    def open_gpus(self) -> int:
+        """GPUs that training may hold, held ones included: those of nodes that are up and not inference's."""
+        return int(self._states["type_up"][0].sum())
+
+    @property
+    def node_pods(self) -> Ints:
+        """(N,) pods of inference services on each node that are awake."""
+        return self._nodes("node_pods")
+
+    @property
+    def num_queued(self) -> int:
+        """Inference tasks that wait for a device."""
+        return int(self._s.num_queued)
 
     def placement(self) -> npt.NDArray[np.int16]:
         """(J, N) int16 [GPUs] held by each slot on each node."""
@@ -350,44 +349,3 @@ def held_by_node(s: Any) -> npt.NDArray[np.int16]:
             held[j, s.gpu_node[g]] += 1
             g = int(s.gpu_next[g])
     return held
-
-
-@runtime_checkable
-class Scheduler(Protocol):
-    """Who gets GPUs, decided in Python at every scheduling pass."""
-
-    @property
-    def name(self) -> str:
-        """What the results call it."""
-        ...
-
-    @property
-    def batch(self) -> Literal["fixed", "tuned"]:
-        """Who chooses the batch size of elastic jobs: the request, or the optimum of goodput."""
-        ...
-
-    def reset(self, view: ClusterView) -> None:
-        """Forget everything; a run begins."""
-
-    def allocate(self, view: ClusterView) -> Decision:
-        """Answer one scheduling pass."""
-        ...
-
-
-@runtime_checkable
-class ListScheduler(Protocol):
-    """Who gets GPUs, given as an ordering rule that runs wholly in compiled code."""
-
-    @property
-    def name(self) -> str:
-        """What the results call it."""
-        ...
-
-    @property
-    def batch(self) -> Literal["fixed", "tuned"]:
-        """Who chooses the batch size of elastic jobs: the request, or the optimum of goodput."""
-        ...
-
-    def order(self) -> ListOrder:
-        """The ordering rule."""
-        ...

@@ -12,12 +12,13 @@ import numpy.typing as npt
 import pandas as pd
 
 from envs.goodput import JobClass, build_classes, build_tables, isolated_s, iteration_tables
-from envs.layout import JOB_DTYPE, MAX_REPLICAS, RESULT_DTYPE, make_state
+from envs.layout import JOB_DTYPE, MAX_REPLICAS, MAX_SERVICES, RESULT_DTYPE, STATIC, make_state
 from envs.placement import fits_empty
 from envs.rng import helios_estimate
-from envs.spec import MAX_TYPES, ClusterSpec, SimConfig
+from envs.spec import MAX_TYPES, ClusterSpec, SimConfig, SpecError
 from envs.tables import FITTED_SHAPES, Tables
 from traces.profiles import ModelProfile, canonical_type, load_profiles
+from traces.services import start_up_times
 from traces.trace import Trace, TraceError
 
 NO_SUCH_TYPE = MAX_TYPES  # a required type that no node has: the job is rejected at arrival
@@ -41,6 +42,8 @@ class Workload:
     whole_iterations: npt.NDArray[np.float64]
     epoch_iterations: npt.NDArray[np.float64]
     tuned: bool
+    services: tuple[str, ...] = ()
+    """Inference services, in order of first arrival."""
 
     @property
     def jobs(self) -> np.recarray:
@@ -56,14 +59,12 @@ def make_workload(
     tuned: bool = False,
     profiles: Profiles | None = None,
 ) -> Workload:
-    """The workload of a trace of training jobs, rigid and elastic, whose batches are ``tuned`` or as requested.
+    """The workload of a trace: inference tasks, rigid and elastic jobs, whose batches are ``tuned`` or as requested.
 
     ``profiles``: of the elastic jobs' models, by default the shipped ones. Raises :class:`TraceError` naming the
     first job that cannot be simulated.
     """
     jobs = trace.jobs
-    for row in np.flatnonzero(jobs["kind"] != "training"):
-        raise TraceError(f"{_where(trace, row)}: an inference task cannot be simulated yet, only training jobs")
     table = np.zeros(len(jobs), JOB_DTYPE).view(np.recarray)
     table["arrival"] = jobs["arrival_s"]
     table["work"] = table["serial_s"] = table["isolated_s"] = jobs["duration_s"]
@@ -75,6 +76,7 @@ def make_workload(
     table["gpu_type"] = np.array([_type_code(name, cluster) for name in names])[codes]
     table["tenant"] = pd.factorize(jobs["tenant"])[0]
     table["estimate"] = _estimates(trace, config, seed)
+    services = _set_tasks(table, trace, config, config.count_inference_nodes(cluster))
     elastic = jobs["duration_s"].isna().to_numpy()
     classes: list[JobClass] = []
     table["klass"] = -1
@@ -83,15 +85,47 @@ def make_workload(
         for row in np.flatnonzero(elastic):
             table["klass"][row], table["max_gpus"][row], table["isolated_s"][row] = reader.classify(int(row))
         classes = reader.classes
-    table["fits"] = _fits(table, cluster, config)
+    table["fits"] = _fits(table, cluster, config, len(services)) & (table["service"] < 0)
     shapes, built = build_classes(classes, cluster)
-    workload = Workload(build_tables(table, shapes, built), *iteration_tables(built), tuned)
+    workload = Workload(build_tables(table, shapes, built), *iteration_tables(built), tuned, services)
     _set_elastic_work(workload, classes, cluster)
     return workload
 
 
 def _where(trace: Trace, row: int | np.integer[Any]) -> str:
     return f"trace {trace.name}, job {trace.jobs['job_id'].iloc[row]}"
+
+
+def _set_tasks(table: np.recarray, trace: Trace, config: SimConfig, num_inference_nodes: int) -> tuple[str, ...]:
+    """Fill the columns of inference tasks; the services."""
+    table["service"] = table["next_task"] = -1
+    rows = np.flatnonzero(trace.jobs["kind"] == "inference")
+    if not len(rows):
+        return ()
+    if config.node_mtbf_s > 0:
+        raise SpecError("sim.node_mtbf_s must be 0 with inference tasks, whose pods on failed nodes are not modelled")
+    if config.reclaim != "ats" and num_inference_nodes == 0:
+        raise SpecError(f"sim.reclaim {config.reclaim} leaves inference no node to run on")
+    codes, names = pd.factorize(trace.jobs["service"].iloc[rows])
+    if len(names) > MAX_SERVICES:
+        raise TraceError(f"trace {trace.name} has {len(names)} inference services, at most {MAX_SERVICES} are possible")
+    table["service"][rows], table["start_up"] = codes, start_up_times(trace)
+    by_service = rows[np.argsort(codes, kind="stable")]
+    same = table["service"][by_service[1:]] == table["service"][by_service[:-1]]
+    table["next_task"][by_service[:-1]] = np.where(same, by_service[1:], -1)
+    table["serial_s"][rows] = table["estimate"][rows] = 0.0
+    return tuple(names)
+
+
+def set_inference(states: np.recarray, num_services: int) -> None:
+    """Tell fresh states of the services; under ``static`` training's largest node is one of its own."""
+    states["num_services"] = num_services
+    if states["reclaim"][0] != STATIC:
+        return
+    first, nodes = int(states["inference_first"][0]), int(states["num_nodes"][0])
+    node_gpus, node_type = states["node_gpus"][0][:first], states["node_type"][0][:nodes]
+    for t in range(int(states["num_types"][0])):
+        states["max_node_gpus"][:, t] = node_gpus[node_type[:first] == t].max(initial=0)
 
 
 def _set_elastic_work(workload: Workload, classes: list[JobClass], cluster: ClusterSpec) -> None:
@@ -136,7 +170,7 @@ class ClassReader:
             )
         if jobs["share_milli"].iloc[row] < 1000:
             raise TraceError(f"{where}: share_milli must be 1000, since an elastic job holds whole GPUs")
-        pollux_ncf = self.config.compat == "pollux" and name == "ncf"
+        pollux_ncf = self.config.as_pollux and name == "ncf"
         tuned = self.tuned and not pollux_ncf
         batch = POLLUX_NCF_BATCH if self.tuned and pollux_ncf else batch
         most = min(MAX_REPLICAS, (model.max_batch if tuned else batch) // least)
@@ -182,10 +216,14 @@ def _nearest(name: str, known: Profiles) -> str:
     return f" (did you mean {near[0]}?)" if near else ""
 
 
-def _fits(table: np.recarray, cluster: ClusterSpec, config: SimConfig) -> npt.NDArray[np.bool_]:
-    """Whether each job could run on the empty cluster."""
+def _fits(table: np.recarray, cluster: ClusterSpec, config: SimConfig, num_services: int) -> npt.NDArray[np.bool_]:
+    """Whether each job could run on the empty cluster, under ``static`` on what is not inference's."""
     states = make_state(1, 1, cluster, config)
+    set_inference(states, num_services)
     s = states[0]
+    if s.reclaim == STATIC:
+        s.node_gpus[int(s.inference_first) :] = 0
+        s.type_gpus[:] = np.bincount(s.node_type, s.node_gpus, MAX_TYPES)
     # One number a shape: a share is at most 1000, a type code lies between -1 and MAX_TYPES.
     shapes = (table["num_gpus"] * 1024 + table["share_milli"]) * 16 + table["gpu_type"] + 1
     which, distinct = pd.factorize(shapes)

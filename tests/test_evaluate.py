@@ -44,7 +44,7 @@ class Buggy(Newest):
 class Greedy(Newest):
     """Gives every job its GPUs whether they exist or not."""
     def allocate(self, view):
-        from envs.view import Decision
+        from envs.scheduler import Decision
         return Decision(np.array(view.num_gpus))
 '''
 

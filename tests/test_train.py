@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ import evaluate
 import train
 from agents.checkpoint import load_checkpoint
 from agents.policy import latest_checkpoint
+from agents.trainer import Trained
 from envs.spec import SCENARIOS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -50,6 +52,18 @@ def test_a_run_ends_with_a_command_that_evaluates_it(tmp_path, capsys):
     table = capsys.readouterr().out
     assert str(out) in table
     assert "srtf" in table
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_the_closing_command_names_baselines_of_the_scenario(scenario, tmp_path, capsys):
+    arguments = replace(train.make_defaults(SCENARIOS[scenario]), out=tmp_path)
+    train.report(arguments, Trained(1, None, has_test_windows=True))
+    words = shlex.split(capsys.readouterr().out.strip().splitlines()[-1])
+    named = words[words.index("--policies") + 1 : words.index(str(tmp_path))]
+    assert set(named) <= set(SCENARIOS[scenario].baselines)
+    assert len(named) >= 3
+    assert "pollux" not in named
+    assert ("optimus" in named) == ("optimus" in SCENARIOS[scenario].baselines)
 
 
 def test_a_toy_is_trained_and_evaluated_whole(tmp_path, capsys):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from traces.synthetic_inference import synthesise_colocated, synthesise_inference
 from traces.synthetic_philly import synthesise
 from traces.synthetic_pollux import synthesise_pollux
 from traces.toys import TOYS
@@ -15,13 +17,17 @@ from traces.trace import Trace, TraceError
 
 
 class Generator(NamedTuple):
-    """A function of ``jobs``, ``seed`` and ``mean_gap_s`` that makes a trace, and what it imitates."""
+    """A function that makes a trace, and what it imitates. A parameter has the type of its default."""
 
     make: Callable[..., Trace]
     about: str
 
+    def defaults(self) -> dict[str, Any]:
+        """Default of each parameter that may follow the name."""
+        return {name: given.default for name, given in inspect.signature(self.make).parameters.items()}
 
-PARAMETERS: dict[str, Callable[[str], int | float]] = {"jobs": int, "seed": int, "mean_gap_s": float}
+
+EXPECTED = {int: "a whole number", float: "a number"}
 
 GENERATORS: dict[str, Generator] = {
     "synthetic-philly": Generator(
@@ -31,6 +37,12 @@ GENERATORS: dict[str, Generator] = {
         partial(synthesise, "synthetic-philly-dense"), "Philly's fuller cut: 1.93 GPUs a job, more failures"
     ),
     "synthetic-pollux": Generator(synthesise_pollux, "Pollux's workloads: 160 elastic jobs of six models in 8 hours"),
+    "synthetic-inference": Generator(
+        synthesise_inference, "inference tasks of six services in 8 hours: poisson, bursty or diurnal arrivals"
+    ),
+    "synthetic-colocated": Generator(
+        synthesise_colocated, "jobs of synthetic-pollux and, while they arrive, tasks of synthetic-inference"
+    ),
 }
 
 
@@ -42,15 +54,16 @@ def is_built_in(source: str) -> bool:
 def build(source: str) -> Trace:
     """The trace of a generator or toy. Raises TraceError for an unknown name, key or value."""
     name, _, query = source.partition("?")
-    values = dict(_parameter(name, part) for part in query.split(",")) if query else {}
     if name in TOYS:
-        if values:
+        if query:
             raise TraceError(f"{name} takes no parameters")
         trace = TOYS[name].trace
         return replace(trace, jobs=trace.jobs.copy())
     if name not in GENERATORS:
         raise TraceError(unknown(name))
-    return GENERATORS[name].make(**values)
+    generator = GENERATORS[name]
+    values = dict(_parameter(name, generator.defaults(), part) for part in query.split(",")) if query else {}
+    return generator.make(**values)
 
 
 def unknown(name: str) -> str:
@@ -61,12 +74,12 @@ def unknown(name: str) -> str:
     return f"{name!r} is not a built-in workload{hint}; built in: {', '.join(names)}"
 
 
-def _parameter(name: str, part: str) -> tuple[str, int | float]:
+def _parameter(name: str, defaults: dict[str, Any], part: str) -> tuple[str, int | float | str]:
     key, _, value = part.partition("=")
-    if key not in PARAMETERS:
-        raise TraceError(f"{name} has no parameter {key!r}; it takes {', '.join(PARAMETERS)}")
+    if key not in defaults:
+        raise TraceError(f"{name} has no parameter {key!r}; it takes {', '.join(defaults)}")
+    kind = type(defaults[key])
     try:
-        return key, PARAMETERS[key](value)
+        return key, kind(value)
     except ValueError:
-        expected = "a whole number" if PARAMETERS[key] is int else "a number"
-        raise TraceError(f"{name}: {key} is {value!r}, expected {expected}") from None
+        raise TraceError(f"{name}: {key} is {value!r}, expected {EXPECTED[kind]}") from None

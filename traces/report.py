@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from rich.console import Console
 from rich.table import Table
@@ -12,6 +13,12 @@ from traces.summary import kinds, offered_load, shares, statistics
 from traces.trace import Trace
 
 MOST_ROWS = 12
+
+# What the jobs of a kind are divided by; every inference task has one GPU.
+DIVISIONS: dict[str, tuple[str, ...]] = {
+    "training": ("num_gpus", "tenant", "status", "model"),
+    "inference": ("tenant", "status", "model", "service"),
+}
 
 # Name of a statistic, how it is called in the table, and its format.
 QUANTITIES: tuple[tuple[str, str, str], ...] = (
@@ -36,13 +43,15 @@ QUANTITIES: tuple[tuple[str, str, str], ...] = (
 
 
 def print_report(console: Console, trace: Trace, cluster_gpus: int | None = None) -> None:
-    """Print statistics of each kind of work, the split by GPUs, tenant and status, and rows left out or changed."""
+    """Print statistics and divisions of each kind of work, the offered load, and rows left out or changed."""
     console.print(Text(f"{trace.name}: {len(trace)} jobs. {trace.provenance}"))
     console.print(_statistics(trace))
-    console.print(_shares(trace, "num_gpus", "GPUs"))
-    for column in ("tenant", "status", "model", "service"):
-        if (trace.jobs[column] != "").any():
-            console.print(_shares(trace, column, column))
+    for kind in kinds(trace):
+        part = replace(trace, jobs=trace.jobs[trace.jobs["kind"] == kind])
+        for column in DIVISIONS[kind]:
+            if (part.jobs[column] != "").any():
+                label = "GPUs" if column == "num_gpus" else column
+                console.print(_shares(part, column, f"{label} ({kind})" if len(kinds(trace)) > 1 else label))
     if cluster_gpus is not None:
         load = offered_load(trace, cluster_gpus)
         console.print(f"offered load on {cluster_gpus} GPUs: {load:.3f} (jobs of known duration)", highlight=False)

@@ -50,6 +50,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("batch_size", "int64", "samples", 0, "requested batch size; 0: the model's default"),
     Column("max_gpus", "int64", "GPUs", 0, "most GPUs an elastic job may hold; 0: no limit"),
     Column("service", "str", "", "", "inference service of an inference task"),
+    Column("start_up_s", "float64", "s", np.nan, "start-up of a new pod of a task's service; NaN: its model's"),
     Column("user", "str", "", "", "submitting user"),
     Column("tenant", "str", "", "", "virtual cluster or team"),
     Column("deadline_s", "float64", "s", np.nan, "absolute deadline; NaN: none"),
@@ -182,10 +183,13 @@ def _readable(value: Any, dtype: str) -> bool:
     return True
 
 
+Rule = tuple[str, "pd.Series[bool]", str]  # column, where it is broken, what it must be
+
+
 def _validate(where: Callable[[int], str], jobs: pd.DataFrame) -> None:
     """Rules that every row keeps; the first broken one is named."""
     training = jobs["kind"] == "training"
-    rules: tuple[tuple[str, pd.Series[bool], str], ...] = (
+    rules: tuple[Rule, ...] = (
         ("job_id", jobs["job_id"].isna() | (jobs["job_id"] == ""), "is empty"),
         ("kind", ~jobs["kind"].isin(("training", "inference")), "must be training or inference"),
         ("arrival_s", ~np.isfinite(jobs["arrival_s"]) | (jobs["arrival_s"] < 0), "must be a finite time >= 0"),
@@ -199,6 +203,7 @@ def _validate(where: Callable[[int], str], jobs: pd.DataFrame) -> None:
         ("share_milli", (jobs["share_milli"] < 1) | (jobs["share_milli"] > 1000), "must lie between 1 and 1000"),
         ("share_milli", (jobs["share_milli"] < 1000) & (jobs["num_gpus"] != 1), "below 1000 needs num_gpus 1"),
         *((name, jobs[name] < 0, "must be >= 0") for name in ("batch_size", "max_gpus", "estimate_s")),
+        *_inference_rules(jobs, ~training, jobs["start_up_s"]),
         ("job_id", jobs["job_id"].duplicated(), "occurs twice"),
     )
     for column, broken, rule in rules:
@@ -206,3 +211,18 @@ def _validate(where: Callable[[int], str], jobs: pd.DataFrame) -> None:
             row = int(np.flatnonzero(broken)[0])
             value = "" if rule.startswith("is ") else jobs[column].iloc[row]
             raise TraceError(f"{where(row)}: {' '.join(f'{column} {value} {rule}'.split())}")
+
+
+def _inference_rules(jobs: pd.DataFrame, task: pd.Series[bool], start_up: pd.Series[float]) -> tuple[Rule, ...]:
+    """A task is one request to a named service, served by one whole GPU of any type; training has no service."""
+    return (
+        ("service", task & (jobs["service"] == ""), "is empty, but an inference task needs one"),
+        ("duration_s", task & jobs["duration_s"].isna(), "is missing, but an inference task needs one"),
+        ("duration_s", task & (jobs["duration_s"] == 0), "must be > 0 for an inference task"),
+        ("num_gpus", task & (jobs["num_gpus"] != 1), "must be 1 for an inference task"),
+        ("share_milli", task & (jobs["share_milli"] != 1000), "must be 1000 for an inference task"),
+        ("gpu_type", task & (jobs["gpu_type"] != ""), "must be empty for an inference task"),
+        ("start_up_s", (start_up < 0) | np.isinf(start_up), "must be a finite time >= 0"),
+        ("service", ~task & (jobs["service"] != ""), "must be empty for a training job"),
+        ("start_up_s", ~task & start_up.notna(), "must be empty for a training job"),
+    )

@@ -56,7 +56,7 @@ def make_view(free, jobs, *, iteration_s=None, left=None, goodput=None, node_gpu
         node_gpus=np.array(node_gpus),
         config=SimpleNamespace(rescale_s=rescale_s),
         elastic_remaining=work,
-        goodput=lambda slots: goodput[job_id[slots]],
+        goodput=lambda slots, widest=None: goodput[job_id[slots]],
         oracle_iteration_s=lambda slots: iteration_s[job_id[slots]],
         oracle_iterations_left=lambda slots: work[slots],
     )

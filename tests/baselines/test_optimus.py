@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,8 +12,10 @@ from baselines.optimus import Optimus
 from tests.baselines.elastic_views import answer, iteration_table, make_view, random_instance
 
 
-def decide(free, jobs, times, left, **others):
-    return answer(Optimus(), make_view(free, jobs, iteration_s=iteration_table(times), left=left, **others))
+def decide(free, jobs, times, left, compat="none", queued=0):
+    view = make_view(free, jobs, iteration_s=iteration_table(times), left=left)
+    view.config, view.num_queued = SimpleNamespace(compat=compat), queued
+    return answer(Optimus(), view)
 
 
 def plain_loops(times, left, most, free):
@@ -92,3 +95,12 @@ def test_pinned_jobs_keep_what_they_hold():
 
 def test_first_gpu_that_cannot_be_used_alone_does_not_end_the_search():
     assert decide([4], [{}], [[math.inf, 3, 2]], [10]) == [3]
+
+
+def test_waiting_inference_tasks_come_first_as_in_deepboots_simulator():
+    """Else they take their devices themselves, at the same instant."""
+    jobs, times, left = [{"gpus": 2}, {}], [[8, 4, 3], [8, 4, 3]], [1, 2]
+    assert decide([3], jobs, times, left, queued=2) == [2, 3]
+    assert decide([3], jobs, times, left, queued=2, compat="deepboot") == [1, 2]
+    assert decide([3], jobs, times, left, queued=4, compat="deepboot") == [1, 0]
+    assert decide([3], jobs, times, left, queued=9, compat="deepboot") == [0, 0]

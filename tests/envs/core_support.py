@@ -13,9 +13,10 @@ from envs.dynamics import FINISHED, PASS_DUE, advance
 from envs.layout import FREE, HOLDER_DOWN, HOLDER_NONE, HOLDER_SHARED, RUNNING, WAITING
 from envs.list_run import run_list
 from envs.order import ListOrder, set_order
+from envs.scheduler import Decision
 from envs.simulate import Run, _run_compiled
 from envs.spec import ClusterSpec, SimConfig
-from envs.view import ClusterView, Decision
+from envs.view import ClusterView
 from traces.trace import Trace, make_trace
 
 EVENTS = SimConfig(interval_s=0.0, on_event=True)

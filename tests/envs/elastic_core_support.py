@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from envs.order import Key, ListOrder, set_order
+from envs.scheduler import Decision
 from envs.simulate import Run, RunResult, simulate
 from envs.spec import ClusterSpec, SimConfig
-from envs.view import ClusterView, Decision
+from envs.view import ClusterView
 from tests.envs.core_support import External, Listed
 from traces.profiles import ModelProfile, Throughput, TypeProfile
 from traces.trace import Trace, make_trace

@@ -15,9 +15,10 @@ from envs.dynamics import PASS_DUE
 from envs.layout import HOLDER_NONE
 from envs.list_run import list_pass, run_list
 from envs.order import Key, ListOrder
+from envs.scheduler import Decision
 from envs.simulate import Run, RunResult, SimulatorError, apply_decision, simulate
 from envs.spec import ClusterSpec, SimConfig
-from envs.view import ClusterView, Decision
+from envs.view import ClusterView
 from tests.envs.core_support import WHOLE, Listed, begin, check_record, finish, hand, next_pass
 from tests.envs.random_traces import near_real_case, random_case
 

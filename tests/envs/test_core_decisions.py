@@ -9,9 +9,10 @@ import pytest
 
 from envs.decide import DECISION_RULES
 from envs.order import Key, ListOrder
+from envs.scheduler import Decision
 from envs.simulate import Run, RunResult, SimulatorError, apply_decision, simulate
 from envs.spec import ClusterSpec, SimConfig
-from envs.view import ClusterView, Decision
+from envs.view import ClusterView
 from tests.envs.core_support import EVENTS, External, begin, check_record, hand, next_pass, spans
 
 TWO_TYPES = ClusterSpec.parse("1x4:A+1x4:B")

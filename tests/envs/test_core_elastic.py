@@ -13,8 +13,9 @@ import pytest
 from envs.order import ListOrder
 from envs.reference import OUTPUT, simulate_reference
 from envs.reference_decisions import Chooser, Seen
+from envs.scheduler import Decision
 from envs.simulate import simulate
-from envs.view import ClusterView, Decision
+from envs.view import ClusterView
 from tests.envs.core_support import External, Listed
 from tests.envs.random_elastic import KEYS, ElasticCase, chosen_case, listed_case
 

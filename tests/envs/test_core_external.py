@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from envs.order import Key, ListOrder
+from envs.scheduler import Decision, Scheduler
 from envs.simulate import RunResult, SimulatorError, simulate
 from envs.spec import ClusterSpec, SimConfig
-from envs.view import ClusterView, Decision, Scheduler
+from envs.view import ClusterView
 from tests.envs.core_support import EVENTS, FREE_PAUSE, External, Listed, hand, spans
 from tests.envs.random_traces import Case, near_real_case, random_case
 

@@ -14,9 +14,9 @@ from baselines.smallest import Smallest
 from baselines.srtf import Srtf, SrtfGpu
 from baselines.tiresias import Tiresias
 from envs.order import Key, ListOrder
+from envs.scheduler import ListScheduler
 from envs.simulate import simulate
 from envs.spec import ClusterSpec, SimConfig
-from envs.view import ListScheduler
 from tests.envs.core_support import EVENTS, Listed, hand, spans
 from tests.envs.test_published import jobs_of
 from traces.readers import read_file

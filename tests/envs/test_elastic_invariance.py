@@ -25,10 +25,11 @@ from envs.env import ClusterEnv
 from envs.layout import COMPLETED, RUNNING
 from envs.metrics import JOB_COLUMNS
 from envs.order import Key, ListOrder
+from envs.scheduler import Decision
 from envs.settings import EnvSettings
 from envs.simulate import Run, apply_decision, simulate
 from envs.spec import SimConfig
-from envs.view import ClusterView, Decision
+from envs.view import ClusterView
 from tests.envs.core_support import Listed, check_record, finish, finish_list, next_pass
 from tests.envs.elastic_core_support import jobs, linear, open_run
 from tests.envs.env_support import random_actions

@@ -15,11 +15,11 @@ import pytest
 from envs.layout import MAX_REPLICAS
 from envs.order import Key, ListOrder
 from envs.reference import simulate_reference
+from envs.scheduler import Decision
 from envs.shapes import Shapes
 from envs.simulate import SimulatorError, apply_decision
 from envs.spec import ClusterSpec, SimConfig
 from envs.tables import FITTED_SHAPES, NECKLACES, pair_place
-from envs.view import Decision
 from envs.workload import Workload, make_workload
 from tests.envs.core_support import next_pass
 from tests.envs.elastic_core_support import AT_EVENTS, EVERY_10, column, jobs, linear, open_run, play

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from envs.online_fit import SCRATCH_ROWS, fit, predict
+from envs.scheduler import Decision
 from envs.simulate import Run, apply_decision
 from envs.spec import SimConfig
-from envs.view import ClusterView, Decision
+from envs.view import ClusterView
 from tests.envs.core_support import next_pass
 from tests.envs.elastic_core_support import EVERY_10, SPEED, jobs, linear, open_run
 from traces.profiles import ModelProfile, TypeProfile, load_profiles, optimise_batch

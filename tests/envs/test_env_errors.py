@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
 
 from envs.env import ClusterEnv
-from envs.spec import SpecError
+from envs.spec import SimConfig, SpecError
 from envs.vector_env import ClusterVectorEnv
 from tests.envs.core_support import hand
 from tests.envs.env_support import mixed_trace
@@ -64,9 +65,21 @@ def test_traces(tmp_path):
 
 
 def test_jobs_that_cannot_be_simulated():
-    columns = {"arrival_s": [0.0, 1.0], "num_gpus": [1, 1], "duration_s": [5.0, 5.0], "kind": ["training", "inference"]}
-    text = message(TraceError, ClusterEnv, trace=make_trace("mine", columns))
-    assert text == "trace mine, job 1: an inference task cannot be simulated yet, only training jobs"
+    columns = {
+        "arrival_s": [0.0, 1.0], "num_gpus": [1, 1], "duration_s": [5.0, 5.0], "kind": ["training", "inference"],
+        "service": ["", "chat"], "model": ["", "mine"],
+    }  # fmt: skip
+    trace = make_trace("mine", columns)
+    text = message(TraceError, ClusterEnv, trace=trace)
+    assert text.startswith("trace mine, job 1: start_up_s is missing, and model 'mine' has no start-up time (known: ")
+    columns["start_up_s"] = [math.nan, 4.0]
+    trace = make_trace("mine", columns)
+    for settings, expected in (
+        ({"node_mtbf_s": 100.0}, "sim.node_mtbf_s must be 0 with inference tasks"),
+        ({"reclaim": "lyra", "inference_nodes": 0}, "sim.reclaim lyra leaves inference no node to run on"),
+        ({"inference_nodes": 1000}, "sim.inference_nodes is 1000, but cluster"),
+    ):
+        assert message(SpecError, ClusterEnv, trace=trace, sim=SimConfig(**settings)).startswith(expected)
 
 
 def test_a_window_outside_the_trace():

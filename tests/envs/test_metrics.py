@@ -28,7 +28,7 @@ CLUSTER = ClusterSpec.parse("1x2")
 def job_table(**columns):
     """Rows of JOB_COLUMNS; columns that are not given are empty or 0."""
     n = len(next(iter(columns.values())))
-    empty = {"str": "", "int64": 0, "float64": np.nan}
+    empty = {"str": "", "int64": 0, "float64": np.nan, "bool": False}
     table = {c.name: pd.Series([empty[c.dtype]] * n, dtype=c.dtype) for c in JOB_COLUMNS}
     table["kind"] = pd.Series(["training"] * n)
     table["share_milli"] = pd.Series([1000] * n)
@@ -36,8 +36,17 @@ def job_table(**columns):
     return jobs.assign(jct_s=jobs["finish_s"] - jobs["arrival_s"], isolated_s=jobs["duration_s"])
 
 
-def metrics(jobs, decision_s=()):
-    return compute_metrics(SimpleNamespace(jobs=jobs, cluster=CLUSTER, decision_s=np.array(decision_s, dtype=float)))
+def metrics(jobs, decision_s=(), pod_gpu_s=None, gpus_taken=0):
+    return compute_metrics(
+        SimpleNamespace(
+            jobs=jobs,
+            cluster=CLUSTER,
+            config=SimConfig(),
+            decision_s=np.array(decision_s, dtype=float),
+            pod_gpu_s=pod_gpu_s or {},
+            gpus_taken=gpus_taken,
+        )
+    )
 
 
 # Two GPUs. Job 0 holds both 0-10; job 1 (one GPU, 10 s) runs 10-22 with a pause of 2 s; job 2 is too wide.
@@ -78,17 +87,43 @@ EXPECTED = {
     "num_unfinished": 0,
     "num_submitted": 3,
 }
+# Three tasks of 5 s: two cold ones, with a start-up of 6 s and, after a wait of 5 s, again; one warm.
+TASKS = job_table(
+    status=["completed"] * 3,
+    num_gpus=[1, 1, 1],
+    arrival_s=[0.0, 1.0, 2.0],
+    finish_s=[11.0, 17.0, 7.0],
+    duration_s=[5.0, 5.0, 5.0],
+    queueing_delay_s=[0.0, 5.0, 0.0],
+    paused_gpu_s=[6.0, 6.0, 0.0],
+    warm=[False, False, True],
+).assign(kind="inference")
+PODS = {"start": 12.0, "running": 15.0, "protect": 40.0, "sleep": 3.0}
+EXPECTED_OF_TASKS = {
+    "mean_latency_s": 32 / 3,  # (11 + 16 + 5) / 3
+    "median_latency_s": 11.0,
+    "p95_latency_s": 15.5,  # 11 + 0.9 x 5
+    "p99_latency_s": 15.9,
+    "slo_violations": 1 / 3,  # 11 s is more than 10 s, 6 s is not
+    "warm_share": 1 / 3,
+    "pod_start_gpu_s": 12.0,
+    "pod_running_gpu_s": 15.0,
+    "pod_protect_gpu_s": 40.0,
+    "pod_sleep_gpu_s": 3.0,
+    "gpus_taken": 2,
+}
+NO_TASKS = dict.fromkeys(EXPECTED_OF_TASKS, np.nan)
 
 
 def test_hand_worked_run():
-    assert metrics(HAND, decision_s=[0.001, 0.003]) == pytest.approx(EXPECTED)
-    assert list(EXPECTED) == [metric.name for metric in METRICS]
+    assert metrics(HAND, decision_s=[0.001, 0.003]) == pytest.approx(EXPECTED | NO_TASKS, nan_ok=True)
+    assert [*EXPECTED, *NO_TASKS] == [metric.name for metric in METRICS]
 
 
 def test_inference_is_not_averaged_with_training():
-    inference = HAND.assign(kind="inference", finish_s=1e9, jct_s=1e9, service_gpu_s=1e9)
-    both = pd.concat([HAND, inference], ignore_index=True)
-    assert metrics(both, decision_s=[0.002]) == pytest.approx(EXPECTED)
+    both = pd.concat([HAND, TASKS], ignore_index=True)
+    found = metrics(both, decision_s=[0.002], pod_gpu_s=PODS, gpus_taken=2)
+    assert found == pytest.approx(EXPECTED | EXPECTED_OF_TASKS)
 
 
 @pytest.mark.filterwarnings("error")
@@ -96,7 +131,8 @@ def test_inference_is_not_averaged_with_training():
     "jobs", [HAND.head(0), HAND.tail(1), HAND.assign(kind="inference")], ids=["0", "rejected", "inference"]
 )
 def test_empty_groups_are_nan_and_never_a_crash(jobs):
-    found = metrics(jobs)
+    found = metrics(jobs[jobs["kind"] == "training"])
+    assert found == pytest.approx(metrics(jobs) | {name: found[name] for name in NO_TASKS}, nan_ok=True)
     for metric in METRICS:
         counted = metric.name.startswith("num_") or metric.name == "paused_gpu_s"
         assert np.isnan(found[metric.name]) != counted

@@ -17,9 +17,9 @@ from baselines.srtf import Srtf, SrtfGpu
 from baselines.tiresias import Tiresias
 from envs.order import Key, ListOrder
 from envs.reference import simulate_reference
+from envs.scheduler import ListScheduler
 from envs.simulate import simulate
 from envs.spec import ClusterSpec, SimConfig
-from envs.view import ListScheduler
 from tests.envs.core_support import Listed
 from traces.trace import Trace, make_trace
 

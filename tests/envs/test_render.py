@@ -74,6 +74,9 @@ def test_every_holder_has_a_bar_by_hand():
         env.step(np.int64(action))
     bars = _intervals(env.batch)[["gpu", "job", "start_s", "end_s"]].to_numpy().tolist()
     assert sorted(bars) == [[0, 0, 0, 10], [0, 1, 10, 15], [1, 0, 0, 10]]
+    figure = Figure()
+    _draw(figure, env.batch, _intervals(env.batch))
+    assert figure.axes[0].get_title() == "1 running on 1 of 2 GPUs, 1 waiting, 0 in the backlog, 1 of 3 completed"
 
 
 def test_fractions_that_still_run_are_drawn():
@@ -111,7 +114,8 @@ def test_only_the_last_hours_are_drawn():
     figure = Figure()
     _draw(figure, env.batch, _intervals(env.batch))
     assert env.batch.states[0].now == now
-    assert figure.axes[0].get_xlim()[0] == now - PAST_S
+    assert figure.axes[0].get_xlim()[0] == (now - PAST_S) / 3600
+    assert figure.axes[0].get_xlabel() == "time [h]"
     assert len(figure.axes[0].patches) == 0
     assert len(_intervals(env.batch)) == 1
 

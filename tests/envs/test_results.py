@@ -120,6 +120,15 @@ def test_table_with_intervals_marks_what_excludes_zero():
     assert cells["IQM [s]"] == "3"
 
 
+def test_rescales_have_a_column_where_there_are_any():
+    runs = [outcome("a", 0, 0, 1.0), outcome("b", 0, 0, 2.0)]
+    runs[0].metrics["num_rescales"] = runs[1].metrics["num_rescales"] = 0.0
+    assert "rescales" not in board_of(runs, ["b"]).headings
+    runs[1].metrics["num_rescales"] = 7.0
+    board = board_of(runs, ["b"])
+    assert [dict(zip(board.headings, row, strict=True))["rescales"] for row in board.rows] == ["0", "7"]
+
+
 @pytest.mark.parametrize("width", [60, 80, 120, 200])
 def test_a_narrow_terminal_loses_columns_not_digits(width):
     runs = outcomes(a=[10001.0, 10002.0, 10003.0, 10004.0, 10005.0], b=[20001.0, 20002.0, 20003.0, 20004.0, 20005.0])

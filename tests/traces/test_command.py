@@ -38,8 +38,14 @@ def test_info_separates_training_from_inference(tmp_path, capsys):
         "name,time,application,num_replicas,batch_size,duration\na,0,bert,4,12,-1\nb,1,infer-bert-1,1,1,8\n"
     )
     assert main(["info", str(path)]) == 0
-    header = next(line for line in capsys.readouterr().out.splitlines() if "quantity" in line)
+    lines = capsys.readouterr().out.splitlines()
+    header = next(line for line in lines if "quantity" in line)
     assert header.index("training") < header.index("inference")
+    for title in ("GPUs (training)", "model (training)", "model (inference)", "service (inference)"):
+        at = next(number for number, line in enumerate(lines) if title in line)
+        # One job of each kind, so each division has one row, which is all of that kind.
+        assert "100.00" in lines[at + 2], title
+        assert lines[at + 3].startswith("└"), title
 
 
 def test_convert_writes_our_format_and_says_what_changed(philly, tmp_path, capsys):

@@ -10,6 +10,7 @@ OURS = "job_id,kind,arrival_s,num_gpus,duration_s\n"
 PHILLY = "timestamp,duration,num_gpus,gpu_time,vc\n"
 TIRESIAS = "job_id,num_gpu,submit_time,iterations,model_name,duration,interval\n"
 POLLUX = "name,time,application,num_replicas,batch_size\n"
+DEEPBOOT = "name,time,application,num_replicas,batch_size,duration\n"
 
 
 @pytest.fixture
@@ -53,6 +54,8 @@ def failure(tmp_path):
         (OURS + "a,,0,0,5\n", "FILE has no GPU jobs: all 1 rows ask for 0 GPUs"),
         (OURS + "a,,0,1,5\na,,1,1,5\n", "FILE, line 3: job_id a occurs twice"),
         (OURS + "a,batch,0,1,5\n", "FILE, line 2: kind batch must be training or inference"),
+        (OURS + "a,inference,0,1,5\n", "FILE, line 2: service is empty, but an inference task needs one"),
+        (OURS + "a,,0,1,5\n\nb,inference,0,1,\n", "FILE, line 4: service is empty"),
         (PHILLY + "2017-10-09 07:01:55,-3,1,3,a\n", "FILE, line 2: duration is -3, expected a time >= 0"),
         (PHILLY + "2017-10-09 07:01:55,,1,3,a\n", "FILE, line 2: duration is '', expected a number"),
         (
@@ -66,6 +69,13 @@ def failure(tmp_path):
         (TIRESIAS + "0,1,0,1,m,5,1\n1,two,0,1,m,5,1\n", "FILE, line 3: num_gpu is 'two', expected a number"),
         (POLLUX + "a,-1,bert,4,12\n", "FILE, line 2: time is -1, expected a time >= 0"),
         (POLLUX + "a,1,bert,4,big\n", "FILE, line 2: batch_size is 'big', expected a whole number"),
+        (
+            DEEPBOOT + "a,1,bert,4,12,-1\ni,2,infer-ncf-1,1,1,-1.0\n",
+            "FILE, line 3: duration is -1.0, expected a time >= 0",
+        ),
+        (DEEPBOOT + "a,1,bert,4,12,-1\ni,2,infer-ncf-1,1,1,0\n", "FILE, line 3: duration_s 0.0 must be > 0 for an"),
+        (DEEPBOOT + "i,2,infer-ncf-1,1,1,\n", "FILE, line 2: duration is '', expected a number"),
+        (DEEPBOOT + "i,2,infer-ncf-1,2,1,5\n", "FILE, line 2: num_gpus 2 must be 1 for an inference task"),
     ],
 )
 def test_bad_content(failure, data, message):
@@ -101,7 +111,7 @@ def test_missing_file_and_folder(tmp_path):
     ("source", "message"),
     [
         ("synthetic-phily", "did you mean synthetic-philly?"),
-        ("nonsense", "built in: synthetic-philly, synthetic-philly-dense, synthetic-pollux, toy-two-jobs"),
+        ("nonsense", "built in: synthetic-philly, synthetic-philly-dense, synthetic-pollux, "),
         ("synthetic-philly?job=3", "synthetic-philly has no parameter 'job'; it takes jobs, seed, mean_gap_s"),
         ("synthetic-philly?jobs", "synthetic-philly: jobs is '', expected a whole number"),
         ("synthetic-philly?jobs=1.5", "synthetic-philly: jobs is '1.5', expected a whole number"),

@@ -112,6 +112,8 @@ def test_deepboot_mixes_inference_and_training(load):
     assert trace.jobs["num_task"].tolist() == [1847, -1, -1]
     with pytest.raises(TraceError, match="line 2: duration is -1, expected a time >= 0"):
         load(DEEPBOOT + "i,3,infer-bert-1,1,1,-1,5\n")
+    with pytest.raises(TraceError, match=r"line 2: duration_s 0\.0 must be > 0 for an inference task"):
+        load(DEEPBOOT + "i,3,infer-bert-1,1,1,0,5\n")
     with pytest.raises(TraceError, match="line 3: an inference task needs a duration"):
         load(POLLUX + "c,1,cifar10,1,128\ni,3,infer-bert-1,1,1\n")
 
@@ -128,14 +130,29 @@ def test_equal_times_keep_the_order_of_the_file(load):
     assert jobs["job_id"].tolist() == [str(i) for i in (*range(0, 40, 2), *range(1, 40, 2))]
 
 
+def test_inference_tasks_in_our_own_format(load):
+    text = "arrival_s,num_gpus,duration_s,kind,service,model,start_up_s\n"
+    jobs = load(text + "0,4,9,,,,\n1,1,0.5,inference,chat,,12.5\n2,1,3,inference,infer-bert-1,bert,\n").jobs
+    assert jobs["kind"].tolist() == ["training", "inference", "inference"]
+    assert jobs["service"].tolist() == ["", "chat", "infer-bert-1"]
+    assert jobs["start_up_s"][1] == 12.5
+    assert jobs["start_up_s"].isna().tolist() == [True, False, True]
+
+
+def test_a_start_up_in_a_foreign_file_is_not_ours(load):
+    jobs = load(POLLUX.replace("\n", ",start_up_s\n") + "bert-0,110,bert,12,384,7\n").jobs
+    assert jobs["start_up_s"].isna().all()
+    assert jobs["source_start_up_s"].tolist() == [7]
+
+
 ROWS = st.lists(
-    st.tuples(st.integers(0, 10**6), st.integers(1, 16), st.integers(0, 10**5)), min_size=1, max_size=12, unique=True
+    st.tuples(st.integers(0, 10**6), st.integers(1, 16), st.integers(1, 10**5)), min_size=1, max_size=12, unique=True
 )
 LINES = {
     "musher": ("arrival_s,num_gpus,duration_s,job_id\n", "{t},{g},{d},{i}"),
     "tiresias": (TIRESIAS, "{i},{g},{t},1,m,{d},1"),
     "philly": (PHILLY, "{when},{d},{g},0,{i}"),
-    "pollux": (DEEPBOOT, "{i},{t},infer-bert-1,{g},1,{d},1"),
+    "pollux": (DEEPBOOT, "{i},{t},infer-bert-{g},1,1,{d},1"),
 }
 
 

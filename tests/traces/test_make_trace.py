@@ -18,6 +18,7 @@ def test_missing_columns_are_filled_with_their_dtype():
     assert jobs["kind"].tolist() == ["training"] * 3
     assert jobs["share_milli"].tolist() == [1000] * 3
     assert jobs["deadline_s"].isna().all()
+    assert jobs["start_up_s"].isna().all()
 
 
 def test_jobs_are_sorted_by_arrival_and_ties_keep_their_order():
@@ -29,17 +30,21 @@ def test_jobs_are_sorted_by_arrival_and_ties_keep_their_order():
 def test_text_cells_are_read_and_empty_ones_are_missing():
     columns = {
         "arrival_s": ["0.1", "2e3"],
-        "num_gpus": ["4", "1"],
+        "num_gpus": ["1", "1"],
         "duration_s": ["0.30000000000000004", "7"],
         "kind": ["", "inference"],
-        "share_milli": ["", "250"],
+        "service": ["", "s"],
+        "start_up_s": ["", "2.5"],
+        "share_milli": ["250", ""],
         "preemptible": ["false", ""],
         "estimate_s": ["", "9"],
     }
     jobs = make_trace("t", columns).jobs
     assert jobs["duration_s"].tolist() == [0.1 + 0.2, 7.0]
     assert jobs["kind"].tolist() == ["training", "inference"]
-    assert jobs["share_milli"].tolist() == [1000, 250]
+    assert jobs["share_milli"].tolist() == [250, 1000]
+    assert np.isnan(jobs["start_up_s"][0])
+    assert jobs["start_up_s"][1] == 2.5
     assert jobs["preemptible"].tolist() == [False, True]
     assert np.isnan(jobs["estimate_s"][0])
     assert jobs["estimate_s"][1] == 9.0
@@ -78,6 +83,48 @@ def test_errors_name_row_field_and_value(column, cells, message):
     with pytest.raises(TraceError) as error:
         make_trace("t", {**ROWS, column: cells})
     assert message in str(error.value)
+
+
+MIXED = {
+    "arrival_s": [0.0, 1.0, 2.0],
+    "kind": ["training", "inference", "inference"],
+    "num_gpus": [4, 1, 1],
+    "duration_s": [10.0, 2.0, 3.0],
+    "service": ["", "infer-bert-1", "infer-bert-1"],
+}
+
+
+def test_inference_tasks_beside_training_jobs():
+    jobs = make_trace("t", {**MIXED, "start_up_s": [np.nan, 0.0, 8.5]}).jobs
+    assert jobs["service"].tolist() == MIXED["service"]
+    assert jobs["start_up_s"].tolist()[1:] == [0.0, 8.5]
+    names = [column.name for column in COLUMNS]
+    assert names.index("start_up_s") == names.index("service") + 1
+
+
+@pytest.mark.parametrize(
+    ("column", "cells", "message"),
+    [
+        ("service", ["", "s", ""], "row 2: service is empty, but an inference task needs one"),
+        ("service", ["", "", "s"], "row 1: service is empty, but an inference task needs one"),
+        ("service", ["s", "s", "s"], "row 0: service s must be empty for a training job"),
+        ("duration_s", [10.0, np.nan, 1.0], "row 1: duration_s is missing, but an inference task needs one"),
+        ("duration_s", [10.0, "", 1.0], "row 1: duration_s is missing, but an inference task needs one"),
+        ("duration_s", [0.0, 1.0, 0.0], "row 2: duration_s 0.0 must be > 0 for an inference task"),
+        ("duration_s", [0.0, -1.0, 1.0], "row 1: duration_s -1.0 must be a finite time >= 0"),
+        ("num_gpus", [4, 1, 2], "row 2: num_gpus 2 must be 1 for an inference task"),
+        ("share_milli", [1000, 500, 1000], "row 1: share_milli 500 must be 1000 for an inference task"),
+        ("gpu_type", ["v100", "", "t4"], "row 2: gpu_type t4 must be empty for an inference task"),
+        ("start_up_s", ["", "-0.5", ""], "row 1: start_up_s -0.5 must be a finite time >= 0"),
+        ("start_up_s", ["", "", "inf"], "row 2: start_up_s inf must be a finite time >= 0"),
+        ("start_up_s", ["", "fast", ""], "row 1: start_up_s is 'fast', expected a number"),
+        ("start_up_s", [6.0, 6.0, 6.0], "row 0: start_up_s 6.0 must be empty for a training job"),
+    ],
+)
+def test_errors_of_inference_tasks_name_row_field_and_value(column, cells, message):
+    with pytest.raises(TraceError) as error:
+        make_trace("t", {**MIXED, column: cells})
+    assert str(error.value) == f"trace t, {message}"
 
 
 def test_no_jobs_and_absent_columns_are_errors():

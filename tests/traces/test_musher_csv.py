@@ -19,7 +19,6 @@ JOB = st.fixed_dictionaries(
         "arrival_s": SECONDS,
         "num_gpus": st.integers(1, 1 << 20),
         "duration_s": SECONDS,
-        "kind": st.sampled_from(["training", "inference"]),
         "user": TEXT,
         "deadline_s": st.one_of(st.just(math.nan), st.floats(-1e9, 1e9)),
         "max_gpus": st.integers(0, 64),
@@ -28,10 +27,20 @@ JOB = st.fixed_dictionaries(
         "note": TEXT.map(lambda text: "n" + text),
     }
 )
+TASK = st.fixed_dictionaries(
+    {
+        "kind": st.just("inference"),
+        "num_gpus": st.just(1),
+        "duration_s": st.floats(0, 1e12, exclude_min=True),
+        "service": TEXT.map(lambda text: "s" + text),
+        "start_up_s": st.one_of(st.just(math.nan), SECONDS),
+    }
+)
+ROW = JOB | st.builds(lambda job, task: job | task, JOB, TASK)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(jobs=st.lists(JOB, min_size=1, max_size=6), provenance=TEXT)
+@given(jobs=st.lists(ROW, min_size=1, max_size=6), provenance=TEXT)
 def test_round_trip_is_exact(tmp_path, jobs, provenance):
     provenance = " ".join(provenance.split())
     trace = make_trace("round", pd.DataFrame(jobs), provenance)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from traces import TraceError, load_trace, statistics
+from traces.services import START_UP_S, start_up_times
 
 
 @pytest.fixture(scope="module")
@@ -134,6 +135,16 @@ def test_deepboot_mixed_workloads(folder, name, tasks, gap_s, longest_s, service
     for column in ("arrival_s", "model", "num_gpus"):
         assert training[column].tolist() == pollux[column].tolist()
     assert training["duration_s"].isna().all()
+
+
+@pytest.mark.parametrize("name", ["small", "middle"])
+def test_every_deepboot_task_has_a_start_up(folder, name):
+    trace = load_trace(folder / "deepboot" / f"{name}.csv")
+    times = start_up_times(trace)
+    tasks = trace.jobs["kind"] == "inference"
+    assert np.isnan(times[~tasks]).all()
+    by_model = {model: set(times[tasks & (trace.jobs["model"] == model)]) for model in START_UP_S}
+    assert by_model == {"bert": {8}, "cifar10": {6}, "imagenet": {6}, "yolov3": {6}, "deepspeech2": {4}, "ncf": {4}}
 
 
 def test_deepboot_training_alone(folder):
