@@ -12,6 +12,7 @@ from envs.layout import HOLDER_NONE, HOLDER_SHARED, NO_POD, POD_SLEEP
 from envs.rng import hash45
 
 WHOLE = 1000  # share of a whole device [1/1000]
+JUST_ENDED = 2  # deepboot: in pod_warm of a sleeping pod whose device the present pass has taken
 
 
 @jit
@@ -50,6 +51,7 @@ def end_sleeping(s, n, count):
                 last = g
         if s.deepboot:
             s.ghosts[s.pod_service[last]] += 1
+            s.pod_warm[last] = JUST_ENDED
         end_sleep(s, last)
 
 

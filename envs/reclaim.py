@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from envs.devices import WHOLE, release, release_on
+from envs.devices import JUST_ENDED, WHOLE, release, release_on
 from envs.jit import jit
-from envs.layout import ATS, HOLDER_SHARED, NO_POD, POD_RUNNING, POD_SLEEP
+from envs.layout import ATS, EMPTIEST, HOLDER_INFERENCE, HOLDER_SHARED, NO_POD, POD_RUNNING, POD_SLEEP
 from envs.online import fitted_goodput
 from envs.pods import reserve
 from envs.rates import known_rate, type_held
@@ -226,13 +226,30 @@ def drive_from(s, n, log):
 
 @jit
 def strip(s, log):
-    """DeepBoot's simulator under ``lyra``: training gives up what a pass gave it where a pod lives (deepboot.md Q9)."""
+    """DeepBoot's simulator under ``lyra``: training gives up what a pass gave it where a pod lives (deepboot.md Q9).
+
+    Its Optimus, the only one that places on the emptiest nodes, gives up what lies beside awake pods before it takes
+    the devices of sleeping ones, so that these live on.
+    """
     for n in range(s.inference_first, s.num_nodes):
         hosts = False
         for g in range(s.node_first[n], s.node_first[n] + s.node_gpus[n]):
             hosts |= s.pod_state[g] != NO_POD
         if hosts:
             drive_from(s, n, log)
+        for g in range(s.node_first[n], s.node_first[n] + s.node_gpus[n]):
+            if s.pod_state[g] == NO_POD and s.pod_warm[g] == JUST_ENDED:
+                s.pod_warm[g] = 0
+                if s.node_pods[n] > 0 and s.placement_rule == EMPTIEST:
+                    revive(s, g)
+
+
+@jit
+def revive(s, g):
+    """Undo the end of the sleeping pod on device ``g``, which is free."""
+    s.ghosts[s.pod_service[g]] -= 1
+    s.pod_state[g], s.pod_since[g], s.gpu_holder[g] = POD_SLEEP, s.now, HOLDER_INFERENCE
+    s.node_asleep[s.gpu_node[g]] += 1
 
 
 @jit
