@@ -63,6 +63,6 @@ def best_counts(values: Floats, most: npt.NDArray[np.signedinteger], free: int) 
 
 def ranks(view: ClusterView, slots: Ints) -> Ints:
     """(J,) int64 the place of each slot in ``slots``, of others 0: for Decision.rank."""
-    found = np.zeros(view.num_slots, np.int64)
+    found = np.zeros(len(view.gpus), np.int64)
     found[slots] = np.arange(len(slots))
     return found
