@@ -6,6 +6,7 @@ import platform
 from datetime import date
 from pathlib import Path
 
+from docs.validation_deepboot import deepboot
 from docs.validation_fit import fit_errors
 from docs.validation_osdi import fixed_requests, measured, pollux, studies
 from docs.validation_others import every_run, small_cases, speed, tiresias
@@ -15,7 +16,7 @@ from docs.validation_tables import Recall, table
 from docs.validation_text import TEXTS
 from envs.provenance import git_commit, versions
 
-SECTIONS = (fixed_requests, measured, pollux, studies, tiresias, small_cases, fit_errors, speed)
+SECTIONS = (fixed_requests, measured, pollux, studies, tiresias, deepboot, small_cases, fit_errors, speed)
 
 
 def make_page(recall: Recall) -> str:

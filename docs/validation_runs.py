@@ -46,7 +46,7 @@ def osdi_run(policy: str, load: str, workload: int, seed: int = 0, study: str = 
 
 def all_runs(studies: bool = True) -> list[Run]:
     """Every run of the page, once; ``studies``: with those of intervals and interference."""
-    groups = [simulator_runs, osdi_runs, pollux_runs, again_runs, knowledge_runs]
+    groups = [simulator_runs, osdi_runs, pollux_runs, again_runs, knowledge_runs, deepboot_runs]
     groups += [interval_runs, interference_runs] if studies else []
     return list({run.label: run for group in groups for run in group()}.values())
 
@@ -143,3 +143,45 @@ def simulator_run(trace: str, schedule: str) -> Run:
 
 def simulator_runs() -> list[Run]:
     return [simulator_run(trace, schedule) for trace in TIRESIAS_TRACES for schedule in SCHEDULES]
+
+
+# Runs of DeepBoot's simulator by the names of their files. AISS: warm pods; AFE: cheap rescaling; ARYL1: inference
+# takes whole nodes; P8: protection 8 times as long; n8, n16: nodes.
+DEEPBOOT_TRAINING = (
+    *(
+        f"{policy}_pure_train_AISS1_AFE0_{n}"
+        for policy in ("tiresias", "optimus", "afs", "aryl", "dp")
+        for n in ("n8", "n16")
+    ),
+    "dp_pure_train_AISS1_AFE1_n8",
+)
+DEEPBOOT_SHARED = (
+    *(f"tiresias_small_{settings}" for settings in ("AISS0_AFE0", "AISS1_AFE0", "AISS1_AFE1")),
+    *(f"optimus_small_{settings}" for settings in ("AISS0_AFE0", "AISS1_AFE1")),
+    *(f"afs_small_{settings}" for settings in ("AISS0_AFE0", "AISS1_AFE1")),
+    *(f"aryl_small_{settings}" for settings in ("AISS0_AFE0", "AISS1_AFE0", "AISS1_AFE1")),
+    *(f"dp_small_{settings}" for settings in ("AISS1_AFE0", "AISS1_AFE1", "AISS1_AFE0_ARYL1", "AISS1_AFE1_P8")),
+)
+DEEPBOOT_POLICIES = {"aryl": "lyra", "dp": "deepboot"}  # their names that are not ours
+
+
+def deepboot_run(name: str, own: bool = False) -> Run:
+    """A run of DeepBoot's simulator by its rules, or the same settings by our ``own`` rules."""
+    policy = name.partition("_")[0]
+    sim = SimConfig(
+        compat="none" if own else "deepboot",
+        rescale_cost="afe" if "AFE1" in name else "restart",
+        placement="emptiest" if policy in ("tiresias", "optimus") else "consolidated",
+        knowledge="online",
+        reclaim="lyra" if policy in ("optimus", "afs", "aryl") or name.endswith("ARYL1") else "ats",
+        aiss="AISS1" in name,
+        protect_times=8.0 if name.endswith("P8") else 1.0,
+    )
+    trace = f"data/traces/deepboot/{'small' if name in DEEPBOOT_SHARED else 'pure_train'}.csv"
+    cluster = "8x4" if name.endswith("_n8") else "16x4"
+    label = f"deepboot-{name}" + ("-own" if own else "")
+    return Run(label, DEEPBOOT_POLICIES.get(policy, policy), trace, sim, cluster, profiles="data/profiles/deepboot")
+
+
+def deepboot_runs() -> list[Run]:
+    return [deepboot_run(name, own) for own in (False, True) for name in (*DEEPBOOT_TRAINING, *DEEPBOOT_SHARED)]

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from baselines import BASELINES
 from baselines.parameters import parse_parameters
@@ -34,19 +35,33 @@ NO_MATTER = {"envs.metrics", "envs.provenance"}
 
 @dataclass(frozen=True)
 class Result:
-    """What is kept of a run: by job, jct [s] and number of restarts; GPU-hours counted in whole rounds; CPU seconds."""
+    """What is kept of a run.
+
+    By training job: jct [s], number of restarts, first start [s] and time without GPUs [s]. GPU-hours counted in whole
+    rounds; CPU seconds. By inference task: latency [s]; how many found a warm pod; GPUs they took from training.
+    """
 
     jct_s: dict[str, float]
     restarts: dict[str, int]
     round_gpu_h: float
     passes: int
     cpu_s: float
+    first_start_s: dict[str, float] = field(default_factory=dict)
+    waited_s: dict[str, float] = field(default_factory=dict)
+    latency_s: dict[str, float] = field(default_factory=dict)
+    num_warm: int = 0
+    num_taken: int = 0
     same_code: bool = field(default=True, compare=False)
 
     @property
     def mean(self) -> float:
-        """Mean jct [s]."""
+        """Mean jct of training jobs [s]."""
         return float(np.mean(list(self.jct_s.values())))
+
+    @property
+    def mean_latency(self) -> float:
+        """Mean latency of inference tasks [s]."""
+        return float(np.mean(list(self.latency_s.values())))
 
 
 def execute(run: Run, on_jobs: Callable[[int, int], None] | None = None) -> Result:
@@ -64,17 +79,31 @@ def execute(run: Run, on_jobs: Callable[[int, int], None] | None = None) -> Resu
         progress=on_jobs,
         profiles=profiles,
     )
-    jobs = result.jobs
-    names, restarts = jobs["job_id"].tolist(), jobs["num_rescales"] + jobs["num_preemptions"]
-    for name in jobs["job_id"][jobs["jct_s"].isna()]:
+    return make_result(run, result)
+
+
+def make_result(run: Run, result: RunResult) -> Result:
+    """What is kept of it; RuntimeError names a job that was not completed."""
+    for name in result.jobs["job_id"][result.jobs["jct_s"].isna()]:
         raise RuntimeError(f"run {run.label}: job {name} was not completed")
+    rows = result.jobs.assign(restarts=result.jobs["num_rescales"] + result.jobs["num_preemptions"])
+    jobs, tasks = rows[rows["kind"] == "training"], rows[rows["kind"] == "inference"]
     return Result(
-        jct_s=dict(zip(names, jobs["jct_s"].tolist(), strict=True)),
-        restarts=dict(zip(names, restarts.tolist(), strict=True)),
+        jct_s=_by_job(jobs, "jct_s"),
+        restarts=_by_job(jobs, "restarts"),
         round_gpu_h=round_gpu_hours(result),
         passes=result.num_passes,
         cpu_s=round(result.elapsed_s, 3),
+        first_start_s=_by_job(jobs, "first_start_s"),
+        waited_s=_by_job(jobs, "queueing_delay_s"),
+        latency_s=_by_job(tasks, "jct_s"),
+        num_warm=int(tasks["warm"].sum()),
+        num_taken=result.gpus_taken,
     )
+
+
+def _by_job(rows: pd.DataFrame, column: str) -> dict[str, Any]:
+    return dict(zip(rows["job_id"].tolist(), rows[column].tolist(), strict=True))
 
 
 def make_policy(text: str) -> Any:

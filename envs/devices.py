@@ -12,6 +12,7 @@ from envs.layout import HOLDER_NONE, HOLDER_SHARED, NO_POD, POD_SLEEP
 from envs.rng import hash45
 
 WHOLE = 1000  # share of a whole device [1/1000]
+BIRTHS = (1 << 32) - 1
 JUST_ENDED = 2  # deepboot: in pod_warm of a sleeping pod whose device the present pass has taken
 
 
@@ -47,7 +48,7 @@ def end_sleeping(s, n, count):
     for _ in range(count):
         last = -1
         for g in range(s.node_first[n], s.node_first[n] + s.node_gpus[n]):
-            if s.pod_state[g] == POD_SLEEP and (last < 0 or s.pod_born[g] > s.pod_born[last]):
+            if s.pod_state[g] == POD_SLEEP and (last < 0 or (s.pod_born[g] & BIRTHS) > (s.pod_born[last] & BIRTHS)):
                 last = g
         if s.deepboot:
             s.ghosts[s.pod_service[last]] += 1

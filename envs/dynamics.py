@@ -302,7 +302,7 @@ def handle_instant(s, w, results, log):
     if completed or arrived:
         s.quiet_passes = 0
     happened = completed or failed or arrived or crossed
-    if s.num_services > 0:
+    if s.num_services > 0 and s.status == OK:  # else the rest of this instant is still to arrive
         happened |= run_inference(s, w, results, s.next_job > first, log)
     if s.promote > 0:
         happened |= promote_due(s)

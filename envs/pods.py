@@ -194,6 +194,8 @@ def give_birth(s, w, g, row, warm):
     s.pod_service[g], s.pod_task[g], s.pod_hits[g] = w.jobs[row].service, row, 0
     s.pod_warm[g], s.pod_begun[g], s.pod_born[g] = warm, s.now, s.num_births
     s.num_births += 1
+    if s.deepboot:  # there pods are in order of attained service, which is their start-up
+        s.pod_born[g] += int(w.jobs[row].start_up) << 32
     if warm:
         set_state(s, g, POD_RUNNING, s.now + w.jobs[row].work)
     else:

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from docs import validation, validation_page, validation_store
+from docs.validation_deepboot import deepboot
 from docs.validation_osdi import fixed_requests, measured, pollux, studies
 from docs.validation_others import run_name, tiresias
-from docs.validation_runs import MEASURED, VARIANTS, Run, all_runs, knowledge_run, osdi_run, simulator_run
+from docs.validation_runs import MEASURED, VARIANTS, Run, all_runs, deepboot_run, knowledge_run, osdi_run, simulator_run
 from docs.validation_store import Result, digest, recall, store
 from docs.validation_tables import difference, published, reference, verdict
 from docs.validation_tiny import tiny_helios, tiny_tiresias
@@ -111,6 +112,79 @@ def test_the_tiresias_simulator_is_compared_by_job():
     assert row[9] == "equal"
 
 
+def as_deepboot(run: Run) -> Result | None:
+    """What the original's file of this run says."""
+    theirs = reference(f"deepboot/{run.label.removeprefix('deepboot-').removesuffix('-own')}.json")
+    jobs, tasks = ({j["name"]: j for j in theirs["jobs"] if j["inference"] == kind} for kind in (False, True))
+    return result_of(
+        {name: job["jct"] for name, job in jobs.items()},
+        restarts={name: job["num_restarts"] for name, job in jobs.items()},
+        first_start_s=dict.fromkeys(jobs, 7.0),
+        waited_s={name: job["jct"] - job["run_time"] - job["total_delay"] for name, job in jobs.items()},
+        latency_s={name: job["jct"] for name, job in tasks.items()},
+        num_warm=theirs["infer_cache_hits"],
+        num_taken=theirs["events"].get("train_gpus_taken_by_infer", 0),
+    )
+
+
+def test_deepboot_runs_that_are_theirs_are_equal():
+    text = deepboot(as_deepboot)
+    alone, beside = rows(text, "`dp_pure_train_AISS1_AFE1_n8`")[0], rows(text, "`dp_small_AISS1_AFE1_P8`")[:2]
+    assert alone[1:] == ["4105.9", "4105.9", "0", "6 %", "equal", "100 %", "4105.9", "0"]
+    assert beside[0][-4:] == ["equal", "100 %", "2382.6", "0"]
+    assert beside[1][1:] == ["5.20 / 5.20", "0", "96.0 % / 96.0 %", "100 / 100", "0", "within", "5.20", "0"]
+    verdicts = [row[5] for row in rows(text) if len(row) == 9 and row[4] in ("2 %", "5 %", "6 %")]
+    assert verdicts == ["equal"] * 25
+    assert "jobs differ" not in text
+
+
+@pytest.mark.parametrize(
+    ("change", "cause"),
+    [
+        (lambda r: {"num_taken": 29}, "GPUs taken"),
+        (lambda r: {"num_warm": r.num_warm + 97}, "warm hits"),
+        (lambda r: {"latency_s": {task: 1.031 * x for task, x in r.latency_s.items()}}, "latency"),
+        (lambda r: {"jct_s": {job: 1.021 * x for job, x in r.jct_s.items()}}, ""),
+    ],
+    ids=["taken", "warm", "latency", "jct"],
+)
+def test_deepboot_runs_that_differ_are_outside(change, cause):
+    name = "tiresias_small_AISS1_AFE0"
+
+    def changed(run):
+        result = as_deepboot(run)
+        return replace(result, **change(result)) if run == deepboot_run(name) else result
+
+    text = deepboot(changed)
+    training, inference = rows(text, f"`{name}`")[:2]
+    assert training[5] == ("equal" if cause else "outside")
+    assert inference[6] == (f"outside: {cause}" if cause else "within")
+    # Histories of exactly this run: of the jobs whose jct differs, the first to arrive.
+    shown = rows(text, "cifar10-0", "107")
+    assert text.count("jobs differ") == 1
+    assert [row[2:] for row in shown] == ([] if cause else [["7", "13 / 13", "947 / 967", "0 / 0"]])
+
+
+def test_missing_deepboot_runs_are_dashes():
+    text = deepboot(lambda _: None)
+    cells = {cell.partition(":")[0] for row in rows(text) for cell in row}
+    assert not {"equal", "within", "outside"} & cells
+
+
+def test_deepboot_runs_are_made_as_named():
+    lent = deepboot_run("dp_small_AISS1_AFE0_ARYL1").sim
+    long = deepboot_run("dp_small_AISS1_AFE1_P8").sim
+    alone = deepboot_run("tiresias_pure_train_AISS1_AFE0_n8")
+    assert [s.reclaim for s in (lent, long, deepboot_run("afs_small_AISS0_AFE0").sim)] == ["lyra", "ats", "lyra"]
+    assert [s.protect_times for s in (lent, long)] == [1.0, 8.0]
+    assert [s.rescale_cost for s in (lent, long)] == ["restart", "afe"]
+    assert not deepboot_run("aryl_small_AISS0_AFE0").sim.aiss
+    assert (alone.cluster, alone.sim.placement, lent.placement) == ("8x4", "emptiest", "consolidated")
+    assert replace(deepboot_run("afs_small_AISS0_AFE0", own=True).sim, compat="deepboot") == (
+        deepboot_run("afs_small_AISS0_AFE0").sim
+    )
+
+
 def test_small_cases():
     tiresias_cases, helios_cases = tiny_tiresias(), tiny_helios()
     equal = [
@@ -198,7 +272,8 @@ def test_runs_are_named_once_and_cover_the_study():
         ("pollux-1.0-w*-s0-every-30s", 3),
         ("a-fifo", 1),
     ]
-    kinds = {(run.profiles == MEASURED, run.sim.knowledge) for run in runs if run.sim.compat == "none"}
+    own = [run for run in runs if run.sim.compat == "none" and "pollux_osdi21" in run.trace]
+    kinds = {(run.profiles == MEASURED, run.sim.knowledge) for run in own}
     assert kinds == {(profiles == MEASURED, knowledge) for profiles, knowledge in VARIANTS.values()}
 
 

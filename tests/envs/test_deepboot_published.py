@@ -1,0 +1,90 @@
+"""The compiled simulator under ``compat deepboot`` against runs of DeepBoot's: job by job where it is deterministic."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from baselines import BASELINES
+from envs.simulate import RunResult, simulate
+from envs.spec import ClusterSpec, SimConfig
+from traces.load import load_trace
+from traces.measured import read_profiles
+from traces.profiles import ModelProfile
+from traces.trace import Trace
+
+AFE = {"rescale_cost": "afe"}
+LENT = {"reclaim": "lyra"}
+
+
+@cache
+def inputs(shared: Path, name: str) -> tuple[Trace, dict[str, ModelProfile]]:
+    return load_trace(shared / f"data/traces/deepboot/{name}.csv"), read_profiles(shared / "data/profiles/deepboot")
+
+
+def play(shared: Path, trace: str, policy: str, cluster: str = "16x4", **settings: Any) -> RunResult:
+    placement = "emptiest" if policy in ("tiresias", "optimus") else "consolidated"
+    config = SimConfig(compat="deepboot", **{"rescale_cost": "restart", "placement": placement} | settings)
+    jobs, profiles = inputs(shared, trace)
+    return simulate(jobs, ClusterSpec.parse(cluster), BASELINES[policy](), config, profiles=profiles)
+
+
+def read(shared: Path, name: str) -> dict[str, Any]:
+    return json.loads((shared / f"reference/deepboot/{name}.json").read_text())
+
+
+def rows_of(result: RunResult, kind: str) -> pd.DataFrame:
+    return result.jobs[result.jobs["kind"] == kind].set_index("job_id")
+
+
+def apart(result: RunResult, theirs: dict[str, Any], kind: str) -> dict[str, tuple[float, float]]:
+    """Jobs of a kind whose jct is not theirs to the second: ours and theirs [s]."""
+    wanted = {job["name"]: job["jct"] for job in theirs["jobs"] if job["inference"] == (kind == "inference")}
+    ours = rows_of(result, kind)["jct_s"].to_dict()
+    assert ours.keys() == wanted.keys()
+    return {job: (ours[job], wanted[job]) for job in wanted if not abs(ours[job] - wanted[job]) < 0.5}
+
+
+@pytest.mark.parametrize("cluster", ["8x4", "16x4"])
+@pytest.mark.parametrize("policy", ["tiresias", "optimus"])
+def test_training_alone_is_equal_to_the_second(shared: Path, policy: str, cluster: str) -> None:
+    theirs = read(shared, f"{policy}_pure_train_AISS1_AFE0_n{cluster.partition('x')[0]}")
+    assert len(theirs["jobs"]) == 160
+    assert apart(play(shared, "pure_train", policy, cluster), theirs, "training") == {}
+
+
+def test_tasks_without_warm_pods_are_equal_to_the_second(shared: Path) -> None:
+    theirs = read(shared, "tiresias_small_AISS0_AFE0")
+    result = play(shared, "small", "tiresias", aiss=False)
+    assert len(rows_of(result, "inference")) == 3200
+    assert apart(result, theirs, "inference") == {}
+    assert result.gpus_taken == theirs["events"]["train_gpus_taken_by_infer"]
+
+
+@pytest.mark.parametrize(
+    ("name", "policy", "settings", "tolerance"),
+    [
+        ("optimus_small_AISS0_AFE0", "optimus", LENT | {"aiss": False}, 0.02),
+        ("optimus_small_AISS1_AFE1", "optimus", LENT | AFE, 0.02),
+        ("afs_small_AISS0_AFE0", "afs", LENT | {"aiss": False}, 0.05),
+        ("afs_small_AISS1_AFE1", "afs", LENT | AFE, 0.05),
+        ("dp_small_AISS1_AFE0", "deepboot", {}, 0.06),
+        ("dp_small_AISS1_AFE1", "deepboot", AFE, 0.06),
+        ("dp_small_AISS1_AFE0_ARYL1", "deepboot", LENT, 0.06),
+        ("dp_small_AISS1_AFE1_P8", "deepboot", AFE | {"protect_times": 8.0}, 0.06),
+    ],
+)
+def test_training_beside_inference_is_near(
+    shared: Path, name: str, policy: str, settings: dict[str, Any], tolerance: float
+) -> None:
+    theirs, result = read(shared, name), play(shared, "small", policy, **settings)
+    jobs, tasks = rows_of(result, "training"), rows_of(result, "inference")
+    assert jobs["jct_s"].mean() == pytest.approx(theirs["jct_train"]["mean"], rel=tolerance)
+    assert tasks["jct_s"].mean() == pytest.approx(theirs["jct_infer"]["mean"], rel=0.03)
+    assert tasks["warm"].mean() == pytest.approx(theirs["infer_cache_hits"] / len(tasks), abs=0.03)
+    assert result.gpus_taken == pytest.approx(theirs["events"]["train_gpus_taken_by_infer"], rel=0.1)
