@@ -67,8 +67,8 @@ class Lyra:
 def running_times(view: ClusterView, slots: Ints) -> Floats:
     """(n, 65) float64 [s] true time left of elastic ``slots`` (n,) by GPUs, without pauses; inf: not possible."""
     iteration_s, left = view.oracle_iteration_s(slots), view.oracle_iterations_left(slots)
-    times: Floats = np.multiply(iteration_s, left[:, None], out=iteration_s.copy(), where=iteration_s < np.inf)
-    return times
+    possible = iteration_s < np.inf
+    return np.where(possible, np.where(possible, iteration_s, 0.0) * left[:, None], np.inf)
 
 
 def base_demands(request: Ints, kept: Ints, left: Floats, free: int) -> Ints:

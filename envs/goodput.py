@@ -189,7 +189,7 @@ class ClassTables:
         several = (self.shapes.node_gpus[0] < COUNTS).astype(np.int64)
         rows = np.where(several == 1, self.shapes.packed(0, 1), self.shapes.packed(0, 0))
         seconds = np.where(rows >= 0, self.iteration_s()[rows, -1], np.inf)
-        return np.concatenate([[np.inf], np.nan_to_num(seconds, nan=np.inf)])
+        return np.concatenate([[np.inf], np.nan_to_num(seconds, nan=np.inf, posinf=np.inf)])
 
 
 def isolated_s(model: ModelProfile, gpu_type: str, batch: int, gpus: int, node_gpus: int) -> float:

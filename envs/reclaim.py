@@ -10,7 +10,7 @@ from envs.layout import ATS, EMPTIEST, HOLDER_INFERENCE, HOLDER_SHARED, NO_POD, 
 from envs.online import fitted_goodput
 from envs.pods import reserve
 from envs.rates import known_rate, type_held
-from envs.rounding import attained, find_by_rounding
+from envs.rounding import find_by_rounding, has_less
 
 BLOCKED = 1 << 60  # training devices of a node that training cannot be driven from
 
@@ -86,10 +86,7 @@ def find_cheapest(s, w):
 @jit
 def yields_first(s, j, n, other, other_node):
     """Whether slot ``j`` yields on node ``n`` before another elsewhere although the cost is the same."""
-    if j == other:
-        return n < other_node
-    a, b = attained(s, j), attained(s, other)
-    return a < b or (a == b and s.job_id[j] < s.job_id[other])
+    return n < other_node if j == other else has_less(s, j, other)
 
 
 @jit

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from envs.spec import SimConfig
 from envs.view import ClusterView
 from tests.envs.core_support import next_pass
 from tests.envs.elastic_core_support import EVERY_10, SPEED, jobs, linear, open_run
+from traces.measured import read_profiles
 from traces.profiles import ModelProfile, TypeProfile, load_profiles, optimise_batch
 
 PAUSING = replace(EVERY_10, rescale_s=4.0)
@@ -120,6 +122,18 @@ def test_oracle_iterations_are_of_the_requested_batch():
     # At 10 s: job 0 (whose batch is M0) has ended epoch 0; job 1 at 2 a second in 5 s, and 5 of epoch 1 at 1.
     assert view.oracle_iterations_left([0, 1]).tolist() == pytest.approx([60, 15 + 40 / 2])
     assert run.states[0].epoch[:2].tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("cluster", ["1x2", "3x4", "8x4"])
+def test_what_is_not_measured_takes_forever(cluster: str, shared: Path):
+    """Exactly infinite, no large number that a product of it would overflow from."""
+    profiles = read_profiles(shared / "data" / "profiles" / "pollux_osdi21")
+    nobody = [[0] * int(cluster.split("x")[0])]
+    trace = jobs((1, 0, None), model=["cifar10"])
+    run, view = started(trace, cluster, EVERY_10, nobody, *profiles.values(), tuned=True)
+    seconds = view.oracle_iteration_s([0])[0]
+    assert (seconds[1 : run.cluster.num_gpus + 1] < 1e4).all()
+    assert (seconds[run.cluster.num_gpus + 1 :] == np.inf).all()
 
 
 # --- online ---

@@ -217,9 +217,9 @@ def test_passes_are_for_training() -> None:
     assert run.passes_at == [0, 12, 100]
     run = play(rows([(1, 0, 10.0)], [("s", 2, 6)]), "1x1")
     assert run.passes_at == [0, 2, 42, 50]
-    # At 50 task 2 ends the pod of task 1.
+    # At 50 task 2 ends the pod of task 1, from which training has nothing.
     run = play(rows([(1, 0, 100.0)], [("s", 2, 6), ("r", 50, 1)]), "1x2")
-    assert run.passes_at == [0, 42, 50, 85, 100]
+    assert run.passes_at == [0, 42, 85, 100]
 
 
 def test_tasks_of_all_services_in_order_of_arrival() -> None:
