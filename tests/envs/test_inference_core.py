@@ -62,7 +62,7 @@ def count_features(seen: Counter[Any], case: InferenceCase, rows: pd.DataFrame) 
 
 
 def wanted(elastic: bool) -> list[Any]:
-    """Features that at least five cases or rows should exercise."""
+    """Features that some cases or rows should exercise."""
     kind, rules = "elastic" if elastic else "rigid", ("ats", "lyra", "static")
     values: dict[str, tuple[Any, ...]] = {
         "placement": ("consolidated", "emptiest", "spread", "random", "count"),
@@ -79,10 +79,21 @@ def wanted(elastic: bool) -> list[Any]:
     return ["warm", "cold", *changes, *((name, value) for name, options in values.items() for value in options)]
 
 
-@pytest.mark.parametrize(("make", "count"), [(rigid_case, 400), (listed_case, 300), (chosen_case, 300)])
-def test_core_equals_reference(make: Callable[[int], InferenceCase], count: int) -> None:
+@pytest.mark.parametrize(
+    ("make", "first", "count"),
+    [
+        (rigid_case, 0, 120),
+        (listed_case, 0, 90),
+        (chosen_case, 0, 90),
+        pytest.param(rigid_case, 120, 280, marks=pytest.mark.slow),
+        pytest.param(listed_case, 90, 210, marks=pytest.mark.slow),
+        pytest.param(chosen_case, 90, 210, marks=pytest.mark.slow),
+    ],
+)
+def test_core_equals_reference(make: Callable[[int], InferenceCase], first: int, count: int) -> None:
+    """Of 1,000 cases the first 300 here, the others where there is time."""
     seen: Counter[Any] = Counter()
-    for seed in range(count):
+    for seed in range(first, first + count):
         case = make(seed)
         count_features(seen, case, compare(case, seed))
-    assert [feature for feature in wanted(make is not rigid_case) if seen[feature] < 5] == []
+    assert [feature for feature in wanted(make is not rigid_case) if seen[feature] < count // 90] == []
