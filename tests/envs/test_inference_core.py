@@ -6,42 +6,11 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 
-from envs.order import ListOrder
-from envs.reference import OUTPUT, simulate_reference
-from envs.simulate import simulate
-from tests.envs.core_support import Listed
 from tests.envs.random_inference import InferenceCase, chosen_case, listed_case, rigid_case
-from tests.envs.test_core_elastic import follow
-
-NUMBERS = ["warm", *(name for name in OUTPUT.split() if name != "status")]
-
-
-def compare(case: InferenceCase, seed: int) -> pd.DataFrame:
-    """Assert that core and reference agree on a case; the core's table of jobs and tasks."""
-    rule = case.scheduler
-    scheduler = Listed(rule) if isinstance(rule, ListOrder) else follow(rule)
-    got = simulate(case.trace, case.cluster, scheduler, case.config, seed=seed, profiles=case.profiles).jobs
-    want = pd.DataFrame(
-        simulate_reference(case.trace, case.cluster, rule, case.config, seed, case.profiles, case.tuned)
-    )
-    same = got["status"] == want["status"]
-    for name in NUMBERS:
-        same &= np.isclose(got[name], want[name], rtol=1e-6, atol=1e-6, equal_nan=True)
-    if not same.all():
-        # The first to be treated differently, not the first in the trace.
-        first = pd.concat([got["finish_s"], want["finish_s"]], axis=1).min(axis=1).where(~same).idxmin()
-        table = pd.DataFrame({"core": got[["status", *NUMBERS]].loc[first], "reference": want.loc[first]}).to_string()
-        kind, arrival = case.trace.jobs["kind"].loc[first], case.trace.jobs["arrival_s"].loc[first]
-        pytest.fail(
-            f"seed {seed}, {kind} row {first} of {len(want)}, arrived at {arrival} s "
-            f"(rows that differ: {np.flatnonzero(~same).tolist()})\n"
-            f"{rule}\n{case.config}\ntuned {case.tuned}, cluster {case.cluster}\n{table}"
-        )
-    return got
+from tests.envs.test_core_elastic import NUMBERS, compare
 
 
 def count_features(seen: Counter[Any], case: InferenceCase, rows: pd.DataFrame) -> None:
@@ -95,5 +64,5 @@ def test_core_equals_reference(make: Callable[[int], InferenceCase], first: int,
     seen: Counter[Any] = Counter()
     for seed in range(first, first + count):
         case = make(seed)
-        count_features(seen, case, compare(case, seed))
+        count_features(seen, case, compare(case, seed, ["warm", *NUMBERS]))
     assert [feature for feature in wanted(make is not rigid_case) if seen[feature] < count // 90] == []
