@@ -70,11 +70,11 @@ class Arguments:
     engine: Engine = "local"
     """Where runs happen: this machine, or the Ray cluster of RAY_ADDRESS."""
     window: str | None = None
-    """START:LENGTH, one part of the trace, in jobs."""
+    """START:LENGTH, one part of the trace: its first row, and its jobs; inference tasks among them do not count."""
     windows: int | None = None
     """Number of evenly spaced parts of the trace; none of these three: the whole split is one window."""
     window_jobs: int = 256
-    """Jobs in each of --windows."""
+    """Jobs in each of --windows; inference tasks among them do not count."""
     split: Split = "all"
     """Part of the trace, by time."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -112,7 +112,13 @@ class Context:
 
     def jobs_of(self, window: int) -> Trace:
         start, length = self.windows[window]
-        return self.trace if length == len(self.trace) else self.trace.window(start, length)
+        whole = start == 0 and self.trace.window_stop(start, length) == len(self.trace)
+        return self.trace if whole else self.trace.window(start, length)
+
+    def count_rows(self, window: int) -> int:
+        """Training jobs and inference tasks."""
+        start, length = self.windows[window]
+        return self.trace.window_stop(start, length) - start
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -166,8 +172,9 @@ def choose_windows(arguments: Arguments, trace: Trace) -> tuple[tuple[int, int],
             raise UsageError("--window names one part of the trace, so it goes with neither --windows nor --split")
         if not (colon and start.isdecimal() and length.isdecimal()):
             raise UsageError(f"--window must be START:LENGTH in jobs, such as 0:256, not {arguments.window!r}")
-        whole = len(trace.window(int(start), int(length)))
-        return ((int(start), whole),)
+        first = int(start)
+        stop = first + len(trace.window(first, int(length)))
+        return ((first, trace.count_jobs(first, stop)),)
     if arguments.windows is not None:
         if arguments.windows < 1:
             raise UsageError(f"--windows must be at least 1, not {arguments.windows}")
@@ -176,7 +183,7 @@ def choose_windows(arguments: Arguments, trace: Trace) -> tuple[tuple[int, int],
     low, high = trace.split_range(arguments.split)
     if low == high:
         raise UsageError(f"the {arguments.split} split of trace {trace.name} has no jobs")
-    return ((low, high - low),)
+    return ((low, trace.count_jobs(low, high)),)
 
 
 def make_tasks(arguments: Arguments, context: Context) -> list[Task]:
@@ -226,7 +233,7 @@ def blame(text: str) -> Iterator[None]:
 
 def run_all(context: Context, tasks: Sequence[Task], arguments: Arguments) -> list[Outcome]:
     """All outcomes in the order of ``tasks``, with a progress bar in jobs on stderr."""
-    sizes = [context.windows[task.window][1] for task in tasks]
+    sizes = [context.count_rows(task.window) for task in tasks]
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     console = Console(stderr=True)
     if not is_compiled():
@@ -237,7 +244,7 @@ def run_all(context: Context, tasks: Sequence[Task], arguments: Arguments) -> li
 
         def on_done(task: Task) -> None:
             nonlocal done
-            done += context.windows[task.window][1]
+            done += context.count_rows(task.window)
             progress.update(bar, completed=done)
 
         def on_jobs(finished: int, _: int) -> None:

@@ -2,7 +2,7 @@
 
 python train.py --scenario rigid --trace synthetic-philly --algo maskable-ppo --steps 200000 --seed 0 --out runs/x
 python train.py ... --out runs/x --resume           # the same flags; goes on from the last checkpoint
-tensorboard --logdir runs/x                         # validation jct against the best baseline, Gantt, speed
+tensorboard --logdir runs/x                         # validation against the best baseline, Gantt, speed
 
 Training, validation and test windows are disjoint in time: the agent learns on the first 60 % of the trace,
 the best checkpoint is chosen on the next 20 %, and evaluate.py --split test judges on the rest.
@@ -25,7 +25,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from agents.checkpoint import CheckpointError
 from agents.config import TrainConfig, TrainError
 from agents.trainer import Run, Trained, train
-from agents.validation import Validator
+from agents.validation import WORDS, Validator, judge, measure_of
 from baselines import BASELINES
 from baselines.policy import prepare
 from envs.jit import COMPILING, is_compiled
@@ -39,7 +39,7 @@ from traces.profiles import ProfileError
 from traces.trace import TraceError
 
 # Of a scenario's baselines those worth a run beside the agent's: quick, and no variants of each other.
-COMPARED = ("fifo", "srtf", "tiresias", "optimus", "afs", "elastic-srtf")
+COMPARED = ("fifo", "srtf", "tiresias", "optimus", "afs", "elastic-srtf", "lyra", "deepboot")
 INPUT_ERRORS = (TraceError, ProfileError, SpecError, SimulatorError, TrainError, CheckpointError, OSError)
 
 
@@ -48,7 +48,7 @@ class Arguments:
     """Train a scheduler by reinforcement learning."""
 
     scenario: str = "rigid"
-    """Named defaults of --trace, --cluster and --sim.*."""
+    """Named defaults of --trace, --cluster, --objective and --sim.*."""
     trace: str = ""
     """A trace file in any supported format, or a built-in workload such as synthetic-philly?jobs=500."""
     trace_format: str | None = None
@@ -68,7 +68,9 @@ class Arguments:
     profiles: Path | None = None
     """Folder of measured model profiles for elastic jobs, instead of the shipped ones."""
     objective: str = "jct"
-    """What the reward measures: jct, makespan, p99_slowdown or finish_time_fairness."""
+    """What the reward measures: jct, jct_slo, makespan, p99_slowdown or finish_time_fairness."""
+    slo_penalty_s: float = 60.0
+    """What an inference task that is late costs, in seconds of a training job's JCT (objective jct_slo)."""
     train: Annotated[TrainConfig, tyro.conf.arg(name="")] = field(default_factory=TrainConfig)
     sim: SimConfig = field(default_factory=SimConfig)
     """Settings of the simulator."""
@@ -89,7 +91,13 @@ def train_and_report(words: Sequence[str]) -> None:
 
 
 def make_defaults(scenario: Scenario) -> Arguments:
-    return Arguments(scenario=scenario.name, trace=scenario.trace, cluster=scenario.cluster, sim=scenario.sim)
+    return Arguments(
+        scenario=scenario.name,
+        trace=scenario.trace,
+        cluster=scenario.cluster,
+        sim=scenario.sim,
+        objective=scenario.objective,
+    )
 
 
 def run_training(arguments: Arguments, words: Sequence[str]) -> Trained:
@@ -98,9 +106,10 @@ def run_training(arguments: Arguments, words: Sequence[str]) -> Trained:
     if not is_compiled():
         console.print(COMPILING)
     settings = environment_of(arguments)
-    name, jct = best_baseline(settings, arguments.train)
-    console.print(f"On the validation windows the best baseline is {name}, mean jct {jct:,.0f} s.", soft_wrap=True)
-    run = Run(arguments.train, settings, arguments.out, shlex.join(["python", "train.py", *words]), {name: jct})
+    measure = WORDS[measure_of(settings.objective)]
+    name, value = best_baseline(settings, arguments.train)
+    console.print(f"On the validation windows the best baseline is {name}, {measure} {value:,.0f} s.", soft_wrap=True)
+    run = Run(arguments.train, settings, arguments.out, shlex.join(["python", "train.py", *words]), {name: value})
     columns = (
         TextColumn("training"),
         BarColumn(),
@@ -117,9 +126,8 @@ def run_training(arguments: Arguments, words: Sequence[str]) -> Trained:
             progress.update(bar, completed=decisions)
             if best != shown:
                 shown = best
-                progress.print(
-                    f"{decisions:>9,} decisions: mean jct {best:,.0f} s on the validation windows", soft_wrap=True
-                )
+                said = f"{decisions:>9,} decisions: {measure} {best:,.0f} s on the validation windows"
+                progress.print(said, soft_wrap=True)
 
         return train(run, arguments.resume, on_progress)
 
@@ -134,24 +142,25 @@ def environment_of(arguments: Arguments) -> EnvSettings:
         window_jobs=arguments.window_jobs,
         profiles=arguments.profiles,
         objective=arguments.objective,
+        slo_penalty_s=arguments.slo_penalty_s,
         edit_budget=arguments.edit_budget,
     )
 
 
 def best_baseline(settings: EnvSettings, config: TrainConfig) -> tuple[str, float]:
-    """Baseline with the lowest mean jct [s] on the agent's validation windows, and that jct."""
-    starts = Validator(settings, config.validation_windows, config.seed).starts
+    """Baseline with the lowest measure [s] on the agent's validation windows, and that measure."""
+    validator = Validator(settings, config.validation_windows, config.seed)
     trace, means = settings.source, {}
     for name in SCENARIOS[settings.scenario].baselines:
         runs = []
-        for start in starts.tolist():
+        for start in validator.starts.tolist():
             scheduler = cast(ListScheduler, prepare(BASELINES[name](), trace.jobs, start))
             window = trace.window(start, settings.length)
             result = simulate(
                 window, settings.cluster, scheduler, settings.sim, seed=config.seed, profiles=settings.models
             )
-            runs.append(result.metrics())
-        means[name] = float(np.mean([metrics["mean_jct_s"] for metrics in runs]))
+            runs.append(judge(result, settings)[validator.measure])
+        means[name] = float(np.mean(runs))
     best = min(means, key=means.__getitem__)
     return best, means[best]
 
@@ -159,10 +168,10 @@ def best_baseline(settings: EnvSettings, config: TrainConfig) -> tuple[str, floa
 def report(arguments: Arguments, trained: Trained) -> None:
     """Print what training came to, and the command that judges it on jobs nothing has seen."""
     console = Console()
-    jct = trained.best_jct_s
-    best = (
-        "no validation window was finished" if jct is None else f"best mean jct {jct:,.0f} s on the validation windows"
-    )
+    best = "no validation window was finished"
+    if trained.best_s is not None:
+        measure = WORDS[measure_of(arguments.objective)]
+        best = f"best {measure} {trained.best_s:,.0f} s on the validation windows"
     console.print(f"{trained.decisions:,} decisions, {best}. Compare it with published schedulers:", soft_wrap=True)
     flags = {"scenario": arguments.scenario, "trace": arguments.trace, "cluster": arguments.cluster}
     baselines = (name for name in SCENARIOS[arguments.scenario].baselines if name in COMPARED)

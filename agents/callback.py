@@ -21,14 +21,13 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from agents.checkpoint import Checkpoint, is_checkpoint, save_checkpoint
 from agents.config import TrainConfig
 from agents.network import ClusterNetwork
-from agents.policy import BEST, CHECKPOINTS, LearnedPolicy
+from agents.policy import BEST, CHECKPOINTS, KINDS, LearnedPolicy, kinds_of
 from agents.sb3_vec_env import ClusterSB3VecEnv
-from agents.tensorboard import AGENT_TAG, RunLog
+from agents.tensorboard import RunLog
 from agents.training_state import capture
 from agents.validation import Validation, Validator
-from envs.actions import COMMIT, EDITS, NUM_EDITS
 
-OnProgress = Callable[[int, float | None], None]  # decisions so far, best validation mean jct [s] so far
+OnProgress = Callable[[int, float | None], None]  # decisions so far, lowest measure of a validation [s] so far
 
 
 class TrainingCallback(BaseCallback):
@@ -134,10 +133,11 @@ class TrainingCallback(BaseCallback):
         result = self.validator(self.network, step)
         self.validated = step
         self._log_validation(result, step)
-        jct = result.greedy["mean_jct_s"]
-        if not math.isnan(jct) and (self.best is None or jct < self.best):
-            self.best = jct
-            config = {**self._config_at(step), "validation": {"mean_jct_s": jct}}
+        measure = self.validator.measure
+        value = result.greedy[measure]
+        if not math.isnan(value) and (self.best is None or value < self.best):
+            self.best = value
+            config = {**self._config_at(step), "validation": {measure: value}}
             save_checkpoint(self.out / BEST, Checkpoint(config, self.network.state_dict()))
         self.on_progress(step, self.best)
 
@@ -145,8 +145,9 @@ class TrainingCallback(BaseCallback):
 
     def _log_validation(self, result: Validation, step: int) -> None:
         self.log.scalars({f"validation/{name}": value for name, value in result.greedy.items()}, step)
-        self.log.scalars({f"{AGENT_TAG}/{name}": value for name, value in self.references.items()}, step)
-        self.log.scalars({f"{AGENT_TAG}/agent_sampled": result.sampled["mean_jct_s"]}, step)
+        measure = self.validator.measure
+        others = {**self.references, "agent_sampled": result.sampled[measure]}
+        self.log.scalars({f"validation/{measure}/{name}": value for name, value in others.items()}, step)
         self.log.scalars({"validation/unfinished_windows": float(result.unfinished)}, step)
         if result.unfinished == 0:
             policy = LearnedPolicy("agent", self.network, self._config_at(step), self.model.device)
@@ -155,14 +156,13 @@ class TrainingCallback(BaseCallback):
     def _log_rollout(self) -> None:
         assert isinstance(self.model, OnPolicyAlgorithm)
         actions = self.model.rollout_buffer.actions.reshape(-1).astype(np.int64)
-        kinds = np.where(actions == COMMIT, 0, 1 + (actions - 1) % NUM_EDITS)
-        names = ("commit", *(name for name, _ in EDITS))
-        shares = np.bincount(kinds, minlength=len(names)) / len(kinds)
+        kinds = kinds_of(actions, self.vec_env.batch.layout.num_slots)
+        shares = np.bincount(kinds, minlength=len(KINDS)) / len(kinds)
         step = self.num_timesteps
         self.log.scalars(
-            {f"actions/{name}": share for name, share in zip(names, shares, strict=True) if share > 0}, step
+            {f"actions/{name}": share for name, share in zip(KINDS, shares, strict=True) if share > 0}, step
         )
-        self.log.histogram("actions/kinds", kinds, len(names), step)
+        self.log.histogram("actions/kinds", kinds, len(KINDS), step)
         episodes = self.vec_env.take_finished()
         if episodes:
             means = {name: float(np.mean([e[name] for e in episodes])) for name in episodes[0]}

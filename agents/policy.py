@@ -14,12 +14,15 @@ import numpy.typing as npt
 import torch
 
 from agents.checkpoint import Checkpoint, CheckpointError, is_checkpoint, load_checkpoint, load_weights
-from agents.network import EMPTY_LOGIT, ClusterNetwork, NetworkConfig
-from envs.actions import EDITS, NUM_EDITS
-from envs.observe import FEATURES, ObservationLayout
+from agents.exchange import EMPTY_LOGIT
+from agents.network import ClusterNetwork, NetworkConfig
+from envs.actions import COMMIT, EDITS, NUM_EDITS
+from envs.features import FEATURES, ObservationLayout
+from envs.service_edits import NUM_SERVICE_EDITS, SERVICE_EDITS
 
 BEST = "best"
 CHECKPOINTS = "checkpoints"
+KINDS = ("commit", *(name for name, _ in EDITS), *(name for name, _ in SERVICE_EDITS))  # of actions
 
 Actions = npt.NDArray[np.int64]
 
@@ -78,6 +81,14 @@ def choose(
     return actions
 
 
+def kinds_of(actions: Actions, num_slots: int) -> Actions:
+    """Position in KINDS of each of ``actions (B,)``."""
+    first = 1 + num_slots * NUM_EDITS  # of the services
+    of_job = 1 + (actions - 1) % NUM_EDITS
+    of_service = 1 + NUM_EDITS + (actions - first) % NUM_SERVICE_EDITS
+    return np.where(actions == COMMIT, 0, np.where(actions < first, of_job, of_service))
+
+
 def policy_config(
     layout: ObservationLayout, network: NetworkConfig, edit_budget: int, trained_on: dict[str, Any]
 ) -> dict[str, Any]:
@@ -87,7 +98,7 @@ def policy_config(
         "network": asdict(network),
         "edit_budget": edit_budget,
         "features": [f"{feature.block}.{feature.name}: {feature.meaning}" for feature in FEATURES],
-        "edits": [name for name, _ in EDITS],
+        "edits": list(KINDS[1:]),
         "trained_on": trained_on,
     }
 
@@ -127,9 +138,10 @@ def build_network(checkpoint: Checkpoint, where: Path) -> ClusterNetwork:
     """A network of the checkpoint's size, if this version of Musher observes what that one did."""
     config = checkpoint.config
     try:
-        layout = ObservationLayout(**config["layout"])
         network = NetworkConfig(**config["network"])
-        current = policy_config(layout, network, config["edit_budget"], config["trained_on"])
+        current = policy_config(
+            ObservationLayout(**config["layout"]), network, config["edit_budget"], config["trained_on"]
+        )
         same = all(config[name] == current[name] for name in ("features", "edits"))
     except (KeyError, TypeError) as error:
         raise CheckpointError(
@@ -139,7 +151,7 @@ def build_network(checkpoint: Checkpoint, where: Path) -> ClusterNetwork:
         raise CheckpointError(
             f"checkpoint {where} was trained on other observations or actions than this version of Musher has"
         )
-    return ClusterNetwork(layout, NUM_EDITS, network)
+    return ClusterNetwork(network)
 
 
 def resolve_device(device: str) -> torch.device:

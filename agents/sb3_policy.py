@@ -17,7 +17,8 @@ from stable_baselines3.common.type_aliases import Schedule
 from torch import Tensor
 
 from agents.network import ClusterNetwork, NetworkConfig
-from envs.observe import ObservationLayout
+from envs.actions import num_actions
+from envs.features import ObservationLayout
 
 
 class _ClusterPolicy:
@@ -37,13 +38,15 @@ class _ClusterPolicy:
             raise ValueError(
                 f"the layout describes {layout.size} numbers, the observation has {observation_space.shape}"
             )
+        count = num_actions(layout.num_slots, layout.num_services)
+        if action_space.n != count:
+            raise ValueError(f"the layout has {count} actions, the action space {action_space.n}")
         self.layout = layout
         self.network_config = network or NetworkConfig()
-        self.num_edits = (int(action_space.n) - 1) // layout.num_slots
         super().__init__(observation_space, action_space, lr_schedule, **kwargs)  # type: ignore[call-arg]
 
     def _build(self, lr_schedule: Schedule) -> None:
-        self.network = ClusterNetwork(self.layout, self.num_edits, self.network_config)
+        self.network = ClusterNetwork(self.network_config)
         self.optimizer = self.optimizer_class(self.parameters(), lr=lr_schedule(1), **self.optimizer_kwargs)  # type: ignore[attr-defined]
 
     def _get_constructor_parameters(self) -> dict[str, Any]:

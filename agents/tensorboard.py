@@ -1,7 +1,7 @@
 """TensorBoard events of a training run, in the field's terms.
 
 Tags: ``validation/<metric>`` (metrics of envs/metrics.py, means over the validation windows) with the
-best baseline's mean jct beside the agent's in one chart, ``rollout/*`` of the training episodes,
+best baseline's measure (agents/validation.py) beside the agent's in one chart, ``rollout/*`` of the training episodes,
 ``actions/*`` (share of each kind of action), ``time/*`` (decisions per second; shares of time in the
 environments, the policy and the learner), ``train/*`` of the algorithm, a Gantt image and the
 hyper-parameters.
@@ -18,8 +18,6 @@ import numpy.typing as npt
 from stable_baselines3.common.logger import KVWriter
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
-
-AGENT_TAG = "validation/mean_jct_s"
 
 
 class RunLog(KVWriter):
@@ -49,13 +47,13 @@ class RunLog(KVWriter):
         """How often each of the whole numbers 0 .. ``bins`` - 1 occurs in ``values``."""
         self.writer.add_histogram(tag, values, step, bins=np.arange(bins + 1) - 0.5)
 
-    def describe(self, settings: Mapping[str, Any], references: Mapping[str, float]) -> None:
-        """Hyper-parameters, and one chart that shows the agent's validation jct with the baselines'."""
+    def describe(self, settings: Mapping[str, Any], references: Mapping[str, float], tag: str, title: str) -> None:
+        """Hyper-parameters, and one chart ``title`` that shows the agent's ``tag`` with the baselines'."""
         flat = {name: value if isinstance(value, int | float | str) else str(value) for name, value in settings.items()}
-        for summary in hparams(flat, {AGENT_TAG: 0.0}):  # type: ignore[no-untyped-call]
+        for summary in hparams(flat, {tag: 0.0}):  # type: ignore[no-untyped-call]
             self.writer.file_writer.add_summary(summary)  # type: ignore[attr-defined]
-        lines = [AGENT_TAG, *(f"{AGENT_TAG}/{name}" for name in references)]
-        self.writer.add_custom_scalars({"validation": {"mean jct [s]": ["Multiline", lines]}})
+        lines = [tag, *(f"{tag}/{name}" for name in references)]
+        self.writer.add_custom_scalars({"validation": {title: ["Multiline", lines]}})
 
     def close(self) -> None:
         self.writer.close()

@@ -1,7 +1,7 @@
 """Train a policy: make or resume the run in a folder, learn, and leave a checkpoint behind at every end.
 
 A run folder holds ``config.json``, ``checkpoints/step-*`` (to resume from), ``best/`` (the policy with
-the lowest mean jct on the validation windows) and ``tensorboard/``.
+the lowest measure on the validation windows) and ``tensorboard/``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from agents.sb3_policy import ClusterPolicy, MaskableClusterPolicy
 from agents.sb3_vec_env import ClusterSB3VecEnv
 from agents.tensorboard import RunLog
 from agents.training_state import restore
-from agents.validation import Validator
+from agents.validation import WORDS, Validator
 from envs.batch import Batch
 from envs.provenance import git_commit, trace_sha256, versions
 from envs.results import write_json
@@ -48,7 +48,7 @@ class Run:
     out: Path
     command: str = ""
     references: Mapping[str, float] = field(default_factory=dict)
-    """Baselines' mean jct [s] on the validation windows, by name; drawn beside the agent's."""
+    """Baselines' measure (agents/validation.py) [s] on the validation windows, by name; drawn beside the agent's."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,8 @@ class Trained:
     """What a training run came to."""
 
     decisions: int
-    best_jct_s: float | None
-    """Mean jct [s] of the best policy on the validation windows; None: none finished them."""
+    best_s: float | None
+    """Measure [s] of the best policy on the validation windows; None: none finished them."""
     has_test_windows: bool
     """Whether the trace is long enough for test windows that nothing was trained or chosen on."""
 
@@ -76,7 +76,8 @@ def train(run: Run, resume: bool = False, on_progress: OnProgress = lambda decis
     start = _resume(model, run.out) if _prepare_folder(run, facts, resume) else {}
     step = model.num_timesteps
     log = RunLog(run.out / "tensorboard", step)
-    log.describe(_flatten(asdict(run.config)), run.references)
+    chart = (f"validation/{validator.measure}", f"{WORDS[validator.measure]} [s]")
+    log.describe(_flatten(asdict(run.config)), run.references, *chart)
     model.set_logger(Logger(folder=None, output_formats=[log]))
     about = policy_config(run.settings.layout, run.config.network, run.settings.edit_budget, facts)
     callback = TrainingCallback(
@@ -90,7 +91,7 @@ def train(run: Run, resume: bool = False, on_progress: OnProgress = lambda decis
         raise
     finally:
         log.close()
-    return Trained(model.num_timesteps, callback.best, len(run.settings.source) > run.settings.length)
+    return Trained(model.num_timesteps, callback.best, len(run.settings.source.job_rows) > run.settings.length)
 
 
 def make_model(config: TrainConfig, settings: EnvSettings) -> OnPolicyAlgorithm:
@@ -123,8 +124,8 @@ def make_model(config: TrainConfig, settings: EnvSettings) -> OnPolicyAlgorithm:
 def describe(run: Run) -> dict[str, Any]:
     """Facts that a checkpoint and ``config.json`` keep: all that decides what is learned, and what ran it."""
     settings, trace = run.settings, run.settings.source
-    names = ("scenario", "num_slots", "window_jobs", "split", "objective", "edit_budget", "horizon_s",
-             "reward_scale", "workload_seed")  # fmt: skip
+    names = ("scenario", "num_slots", "window_jobs", "split", "objective", "slo_penalty_s", "edit_budget",
+             "horizon_s", "reward_scale", "workload_seed")  # fmt: skip
     return {
         "trace": {
             "name": trace.name,

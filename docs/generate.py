@@ -27,11 +27,12 @@ from baselines import BASELINES
 from baselines.policy import oracle_use, prepare
 from docs import profiles_tables
 from envs.actions import EDITS
+from envs.features import FEATURES
 from envs.metrics import JOB_COLUMNS, METRICS
 from envs.objectives import OBJECTIVES
-from envs.observe import FEATURES
 from envs.order import ListOrder
 from envs.scheduler import ListScheduler
+from envs.service_edits import SERVICE_EDITS
 from envs.spec import SCENARIOS, SimConfig
 from traces.generators import GENERATORS
 from traces.readers import READERS
@@ -165,11 +166,11 @@ def job_columns() -> str:
 
 
 def observation() -> str:
-    shapes = {"cluster": "(columns,)", "nodes": "(N, columns)", "jobs": "(J, columns)", "occupancy": "(N, G)"}
+    shapes = {"cluster": "(columns,)", "nodes": "(N, columns)", "jobs": "(J, columns)", "services": "(V, columns)"}
     rows = [
         (
             code(f.block),
-            shapes[f.block],
+            shapes.get(f.block, "(N, G)"),
             code(f.name),
             f"{f.low:g}",
             "J - 1" if f.high == math.inf else f"{f.high:g}",
@@ -182,6 +183,11 @@ def observation() -> str:
 
 def edits() -> str:
     return table(("edit", "name", "meaning"), [(number, code(name), text) for number, (name, text) in enumerate(EDITS)])
+
+
+def service_edits() -> str:
+    rows = [(number, code(name), text) for number, (name, text) in enumerate(SERVICE_EDITS)]
+    return table(("edit", "name", "meaning"), rows)
 
 
 def objectives() -> str:
@@ -199,6 +205,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "scheduler-options": scheduler_options,
     "observation": observation,
     "edits": edits,
+    "service-edits": service_edits,
     "objectives": objectives,
     "profile-models": profiles_tables.models,
     "profile-errors": profiles_tables.errors,

@@ -86,8 +86,9 @@ Why what remains does. Tolerances were set beforehand, by what a scheduler's dec
 
 * **Rounding decides who loses a GPU.** Where no model is fitted (tiresias), every job's speed-up is linear and each
   choice of a victim gives the same sum but for its last digits; the original takes the largest. We add in numpy's order
-  (`envs/rounding.py`), which gives the same victims where no pod stays warm. With warm pods, one task that lands
-  elsewhere changes which pods sleep where, and all that follows.
+  (`envs/rounding.py`), and where no pod stays warm every training job and every task is then equal to the second. With
+  warm pods the runs are equal for half their length, until a task at 13,563 s (13,778 s with AFE) finds a pod warm
+  there that with us has ended; which pods sleep where differs from then on, and so does all that follows.
 * **`dp` hangs on the last digits of fits.** Its counts come from fits of what each job has run in, by an optimiser
   whose last digits ours does not share. The original moves by as much when the start of its own fit is perturbed.
 * **`afs` gives ncf several GPUs there**, since it alone reads no job's limit; with us ncf has one under this compat.

@@ -1,8 +1,9 @@
 """Actions of the environment: edits of the allocation, and the mask of valid ones.
 
-Action 0 commits. Action ``1 + j * K + e`` applies edit ``e`` of EDITS to slot ``j``. Edits change who
-holds which device at once, but only the net change at the commit costs anything. A rigid job has
-two rungs, nothing and its request; an elastic one those of LADDER up to its most GPUs.
+Action 0 commits. Action ``1 + j * K + e`` applies edit ``e`` of EDITS to slot ``j``; those after the last slot are
+the edits of inference services (envs/service_edits.py). Edits change who holds which device at once, but only the net
+change at the commit costs anything. A rigid job has two rungs, nothing and its request; an elastic one those of LADDER
+up to its most GPUs.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ import numpy as np
 
 from envs.devices import WHOLE, release, take_targets
 from envs.jit import jit, jit_inline
-from envs.layout import CONSOLIDATED, MAX_REPLICAS
+from envs.layout import ATS, CONSOLIDATED, MAX_REPLICAS
 from envs.observe import NOT_NEGATIVE
 from envs.placement import allowed, find_placement, find_share, gather_on, pack_on, place, place_count, round_robin_on
+from envs.service_edits import NUM_SERVICE_EDITS, apply_service_edit, mask_services
 
 
 class Edit(IntEnum):
@@ -29,6 +31,7 @@ class Edit(IntEnum):
     PLACE_SAFE = 5
     PLACE_ALIKE = 6
     PLACE_SPREAD = 7
+    YIELDS = 8
 
 
 EDITS: tuple[tuple[str, str], ...] = (
@@ -40,6 +43,7 @@ EDITS: tuple[tuple[str, str], ...] = (
     ("place_safe", "move to the nodes with the least straggler risk (straggler scenario)"),
     ("place_alike", "move to nodes of equal speed (straggler scenario)"),
     ("place_spread", "move to as many nodes as possible"),
+    ("yields", "mark it as the first whose GPUs inference takes, or take the mark away (reclaim ats)"),
 )
 NUM_EDITS = len(EDITS)
 COMMIT = 0
@@ -49,9 +53,9 @@ RUNG_ABOVE = np.array([min((r for r in LADDER if r > n), default=MAX_REPLICAS + 
 RUNG_BELOW = np.array([max((r for r in LADDER if r < n), default=0) for n in range(MAX_REPLICAS + 1)])
 
 
-def num_actions(num_slots: int) -> int:
+def num_actions(num_slots: int, num_services: int) -> int:
     """A, the size of the action space."""
-    return 1 + num_slots * NUM_EDITS
+    return 1 + num_slots * NUM_EDITS + num_services * NUM_SERVICE_EDITS
 
 
 @jit
@@ -216,6 +220,14 @@ def mask_slots(s, mask, slots, count, most_free, largest, free_nodes):
 
 
 @jit
+def mask_yields(s, mask, slots, count):
+    """Let the first ``count`` of ``slots`` be marked, or their marks be taken away."""
+    for i in range(count):
+        j = slots[i] & NOT_NEGATIVE
+        mask[1 + j * NUM_EDITS + Edit.YIELDS] = s.pinned[j] == 0 and s.share[j] == WHOLE
+
+
+@jit
 def fill_mask(s, mask):
     """Write the validity of every action to ``mask`` (A,) bool; commit is always valid."""
     for i in range(mask.shape[0]):
@@ -232,13 +244,24 @@ def fill_mask(s, mask):
         free_nodes = -1
     mask_slots(s, mask, s.waiting, s.num_waiting, most_free, largest, free_nodes)
     mask_slots(s, mask, s.running, s.num_running, most_free, largest, free_nodes)
+    if s.num_services > 0 and not s.deepboot:  # there its rules decide who yields
+        if s.reclaim == ATS:
+            mask_yields(s, mask, s.waiting, s.num_waiting)
+            mask_yields(s, mask, s.running, s.num_running)
+        mask_services(s, mask, 1 + s.num_slots * NUM_EDITS)
 
 
 @jit
 def apply_edit(s, action, log):
-    """Apply a valid edit; the slot it changed."""
+    """Apply a valid edit; the slot it changed, or -1: it changed a service."""
     j = (action - 1) // NUM_EDITS
     edit = (action - 1) % NUM_EDITS
+    if j >= s.num_slots:
+        apply_service_edit(s, action - 1 - s.num_slots * NUM_EDITS)
+        return -1
+    if edit == Edit.YIELDS:
+        s.yields[j] = 1 - s.yields[j]
+        return j
     if s.klass[j] >= 0 and edit == Edit.MORE:
         set_rung(s, j, RUNG_ABOVE[s.gpus[j]], log)
     elif s.klass[j] >= 0 and edit == Edit.LESS:

@@ -166,6 +166,7 @@ _SETTINGS = record_dtype(
         ("autoreset", "i8"),
         ("commit_invalid", "i8"),
         ("own_clock", "i8"),
+        ("has_training", "i8"),
         ("horizon", "f8"),
         ("scale", "f8"),
     ]
@@ -195,7 +196,7 @@ class Batch:
         self.settings, self.num_envs, self.layout, self.autoreset = settings, num_envs, settings.layout, autoreset
         self.jobs, self.windows = settings.workload.jobs, settings.windows
         self.states = make_state(num_envs, settings.num_slots, settings.cluster, settings.sim)
-        set_inference(self.states, len(settings.workload.services))
+        set_inference(self.states, self.jobs)
         set_order(self.states, ListOrder(Key.ARRIVAL))
         self.states["skip_idle"] = 1
         self.states["backlog_allowed"] = 1
@@ -205,7 +206,8 @@ class Batch:
         self.states["has_shares"] = bool((self.jobs["share_milli"] < 1000).any())
         self.states["edit_budget"] = settings.edit_budget
         self.states["objective"] = settings.objective_code
-        self.results = empty_results((num_envs, 2, settings.length))
+        self.states["late_penalty"] = settings.late_penalty
+        self.results = empty_results((num_envs, 2, settings.most_rows))
         self.log = np.zeros(8 * settings.cluster.num_gpus + 65536 if record else 0, LOG_DTYPE).view(np.recarray)
         self.logged: list[npt.NDArray[np.void]] = []
         self._record = np.zeros(1, _SETTINGS).view(np.recarray)
@@ -215,12 +217,13 @@ class Batch:
             autoreset,
             settings.on_invalid == "commit",
             own_clock,
+            bool((self.jobs["service"] < 0).any()),
             settings.horizon_s or 0.0,
             settings.reward_scale or 0.0,
         )
         self.obs = np.zeros((num_envs, self.layout.size), np.float32)
         self.final_obs = np.zeros_like(self.obs)
-        self.mask = np.zeros((num_envs, num_actions(settings.num_slots)), np.bool_)
+        self.mask = np.zeros((num_envs, num_actions(settings.num_slots, len(settings.workload.services))), np.bool_)
         self.reward = np.zeros(num_envs)
         self.outcome = np.zeros(num_envs, np.int64)
         self.terminated = np.zeros(num_envs, np.bool_)
@@ -331,7 +334,8 @@ class Batch:
         begun = self.autoreset == SAME_STEP
         start = int((self._last_window if begun else self._window)[b])
         half = (int(self._episode[b]) - (2 if begun else 1)) % 2
-        return start, self._args[2][b, half, : len(self.jobs) - start]
+        rows = self.settings.source.window_stop(start, self.settings.length) - start
+        return start, self._args[2][b, half, :rows]
 
     def episode_jobs(self, b: int) -> pd.DataFrame:
         """Job table, as RunResult.jobs, of row ``b``'s episode that has just finished."""

@@ -68,7 +68,7 @@ def clear_slot(s, j, arrival):
     s.finish[j] = s.anchor[j] = s.pause_end[j] = s.level_time[j] = math.inf
     s.first_start[j] = math.nan
     s.rate[j] = s.factor[j] = 1.0
-    s.epoch[j] = s.option[j] = s.profiled[j] = s.num_points[j] = s.stale[j] = 0
+    s.epoch[j] = s.option[j] = s.profiled[j] = s.num_points[j] = s.stale[j] = s.yields[j] = 0
     s.saved[j] = s.saved_at[j] = s.seen_sqr[j] = s.seen_var[j] = 0.0
     s.num_starts[j] = s.num_rescales[j] = s.num_preemptions[j] = s.level[j] = s.level_started[j] = 0
     s.gpus[j] = s.node_hash[j] = s.num_nodes_held[j] = s.held_gpus[j] = s.held_hash[j] = 0
@@ -219,7 +219,7 @@ def run_inference(s, w, results, arrived, log):
         if s.online:
             look_at_runs(s, w)
     lost = serve(s, w, log)
-    return freed or lost
+    return freed or lost or s.deepboot > 0
 
 
 # --- the clock ---

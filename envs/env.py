@@ -28,10 +28,12 @@ class ClusterEnv(gymnasium.Env[Observation, Any]):
 
     ## Observation space
     Dict of float32 boxes (``flat=True``: one Box with the same numbers): ``cluster (Fc,)``, ``nodes (N, Fn)``,
-    ``jobs (J, Fj)``, ``occupancy (N, G)``. Columns: FEATURES in envs/observe.py, docs/environment.md.
+    ``jobs (J, Fj)``, ``occupancy (N, G)``, and with inference ``services (V, Fs)``. Columns: FEATURES in
+    envs/features.py, docs/environment.md.
 
     ## Action space
-    ``Discrete(1 + J * 8)``: 0 commits, ``1 + j * 8 + e`` applies edit e of EDITS (envs/actions.py) to slot j.
+    ``Discrete(1 + J * 9 + V * 2)``: 0 commits, ``1 + j * 9 + e`` applies edit e of EDITS (envs/actions.py) to slot j,
+    ``1 + J * 9 + v * 2 + e`` edit e of SERVICE_EDITS (envs/service_edits.py) to inference service v.
     The mask of valid actions is ``info["action_mask"]`` and ``action_masks()``, bool; commit is always
     valid. After ``edit_budget`` edits the pass commits by itself. An action outside the mask raises
     SimulatorError and changes nothing, or commits (``on_invalid="commit"``).
@@ -49,13 +51,14 @@ class ClusterEnv(gymnasium.Env[Observation, Any]):
 
     ## Episode end
     ``terminated`` when every job is done, ``truncated`` at the horizon. ``info["episode_metrics"]`` then has
-    mean_jct_s, num_completed, num_rejected and num_unfinished.
+    mean_jct_s, num_completed, num_rejected and num_unfinished of training jobs, among others, and mean_latency_s,
+    slo_violations and warm_share of inference tasks.
 
     ## Arguments
     The fields of EnvSettings (envs/settings.py), ``flat`` and ``render_mode``.
 
     ## Version history
-    v0: rigid and elastic jobs.
+    v0: rigid and elastic jobs, inference tasks.
     """
 
     metadata = {"render_modes": ["rgb_array", "human"], "render_fps": 4}  # noqa: RUF012 - Gymnasium's convention
@@ -133,7 +136,8 @@ def episode_metrics(batch: Batch, b: int) -> dict[str, float]:
     start, results = batch.episode_results(b)
     arrival = batch.arrival[start : start + len(results)]
     status = results["status"]
-    done = status == COMPLETED
+    training = batch.jobs["service"][start : start + len(results)] < 0
+    done = (status == COMPLETED) & training
     count = int(done.sum())
     jct = results["finish"][done] - (arrival[done] - arrival[0])
     return {
@@ -143,5 +147,22 @@ def episode_metrics(batch: Batch, b: int) -> dict[str, float]:
         "num_preemptions": float(results["num_preemptions"].sum()),
         "num_completed": float(count),
         "num_rejected": float((status == REJECTED).sum()),
-        "num_unfinished": float((status == UNFINISHED).sum()),
+        "num_unfinished": float(((status == UNFINISHED) & training).sum()),
+        **_task_metrics(batch, results[~training], arrival[~training] - arrival[0]),
+    }
+
+
+def _task_metrics(batch: Batch, tasks: npt.NDArray[Any], arrival: npt.NDArray[np.float64]) -> dict[str, float]:
+    """Of the completed inference tasks of an episode; nothing where the workload has no services."""
+    if not batch.settings.workload.services:
+        return {}
+    done = tasks["status"] == COMPLETED
+    if not done.any():
+        return {"mean_latency_s": np.nan, "slo_violations": np.nan, "warm_share": np.nan}
+    tasks = tasks[done]
+    late = tasks["queueing_delay"] + tasks["paused_gpu_s"] > batch.settings.sim.slo_s
+    return {
+        "mean_latency_s": float((tasks["finish"] - arrival[done]).mean()),
+        "slo_violations": float(late.mean()),
+        "warm_share": float(tasks["warm"].mean()),
     }

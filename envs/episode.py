@@ -15,6 +15,7 @@ from envs.dynamics import FINISHED, PASS_DUE, REACHED, advance, start_window
 from envs.jit import jit
 from envs.layout import FREE, OK, RUNNING, STALLED, UNFINISHED
 from envs.observe import fill_observation, refresh_observation
+from envs.pods import close_accounts
 from envs.rng import Purpose, uniform
 
 # What the reward integrates.
@@ -43,13 +44,28 @@ def clear_results(results):
 
 
 @jit
+def find_stop(w, start, settings):
+    """One past the last row of the window at ``start``: ``length`` training jobs and the tasks that arrive among them.
+
+    In a trace without training jobs, ``length`` tasks.
+    """
+    stop, found = start, 0
+    while stop < w.jobs.shape[0]:
+        found += w.jobs[stop].service < 0 or not settings.has_training
+        if found > settings.length:
+            break
+        stop += 1
+    return stop
+
+
+@jit
 def begin_episode(s, w, results, log, start, settings):
     """Start the window at row ``start`` and run to the first pass; as run_to_pass().
 
     ``settings`` (a record of envs/batch.py): ``length`` of the window; ``horizon`` [s] and ``scale``, or 0 for
-    the bound and the divisor that the window implies; ``own_clock``: the trace's times are kept.
+    the bound and the divisor that the window implies; ``own_clock``: the trace's times are kept; ``has_training``.
     """
-    stop = min(start + settings.length, w.jobs.shape[0])
+    stop = find_stop(w, start, settings)
     clear_results(results)
     start_window(s, start, stop, 0.0 if settings.own_clock else w.jobs[start].arrival)
     s.last_window, s.window = s.window, start
@@ -99,6 +115,7 @@ def truncate(s, w, results):
     """End the episode at the horizon."""
     integrate_to(s, s.horizon)
     write_unfinished(s, w, results)
+    close_accounts(s)
     return TRUNCATED
 
 
@@ -132,6 +149,7 @@ def run_to_pass(s, w, results, log):
 def take_reward(s):
     """Reward since the last one: minus the increase of the objective's integral, scaled."""
     integral = s.jct_integral if s.objective == JOB_TIME else (s.now if s.objective == TIME else 0.0)
+    integral += s.late_penalty * s.num_late
     reward = -(integral - s.rewarded) / s.reward_scale
     s.rewarded = integral
     return reward

@@ -180,6 +180,7 @@ def _set_config(states: np.recarray, config: SimConfig, cluster: ClusterSpec) ->
     states["reclaim"] = RECLAIMS.index(config.reclaim)
     states["aiss"] = config.aiss
     states["protect"] = config.protect_times
+    states["slo"] = config.slo_s
     states["interference"] = config.interference
     states["mtbf"] = config.node_mtbf_s
     states["mttr"] = config.node_mttr_s

@@ -20,7 +20,7 @@ def list_pass(s, w, log):
     settled = True
     if not s.preemptive:
         fill_pass(s)
-    elif s.num_waiting > 0:
+    elif s.num_waiting > 0 or s.deepboot:  # there pods that have come may drive out a job although none waits
         if s.select_by_count:
             settled = count_pass(s, log)
         else:

@@ -17,11 +17,12 @@ from envs.metrics import finish_time_fairness, mean, percentile, slowdown
 
 
 class Objective(NamedTuple):
-    """One objective: what the running reward integrates, and the cost paid at the end."""
+    """One objective: what the running reward integrates, the cost paid at the end, and whether late tasks cost."""
 
     integral: int
     final_cost: Callable[[pd.DataFrame, int], float]
     meaning: str
+    counts_late: bool = False
 
 
 def _none(jobs: pd.DataFrame, num_gpus: int) -> float:
@@ -38,6 +39,12 @@ def _fairness(jobs: pd.DataFrame, num_gpus: int) -> float:
 
 OBJECTIVES: dict[str, Objective] = {
     "jct": Objective(JOB_TIME, _none, "- sum of JCT / scale: paid as - (unfinished jobs) x time / scale"),
+    "jct_slo": Objective(
+        JOB_TIME,
+        _none,
+        "- (sum of training JCT + slo_penalty_s x late tasks) / scale: paid as jct, and when a late task is served",
+        counts_late=True,
+    ),
     "makespan": Objective(TIME, _none, "- makespan / scale: paid as - time / scale"),
     "p99_slowdown": Objective(NOTHING, _p99_slowdown, "- 99th percentile of slowdown, paid at the end"),
     "finish_time_fairness": Objective(NOTHING, _fairness, "- mean rho (finish-time fairness), paid at the end"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from envs.devices import WHOLE
+from envs.devices import WHOLE, end_sleep
 from envs.jit import jit
 from envs.layout import (
     COMPLETED,
@@ -23,14 +23,18 @@ from envs.layout import (
     STATIC,
 )
 
+RECENT_S = 300.0  # time constant of the count of recent tasks, which only observations read
+LONGEST_PROTECT_S = 120.0
+
 
 @jit
 def clear_pods(s):
     """No pod, no task; under ``static`` the inference nodes are reserved."""
-    s.tasks_open = s.num_queued = s.num_births = s.num_taken = s.unsorted = 0
+    s.tasks_open = s.num_queued = s.num_births = s.num_taken = s.num_late = s.unsorted = 0
     s.next_pod = math.inf
     for v in range(s.num_services):
         s.queue_len[v] = s.ghosts[v] = 0
+        s.last_task[v], s.recent[v] = -math.inf, 0.0
     for state in range(s.pod_gpu_s.shape[0]):
         s.pod_gpu_s[state] = 0.0
     for g in range(s.num_gpus):
@@ -54,6 +58,20 @@ def queue_task(s, w, row):
     s.queue_len[v] += 1
     s.num_queued += 1
     s.tasks_open += 1
+    s.recent[v] = recent_tasks(s, v) + 1.0
+    s.last_task[v] = s.now
+
+
+@jit
+def recent_tasks(s, v):
+    """Tasks of service ``v`` that arrived until now, each fading to 1 / e in RECENT_S."""
+    return s.recent[v] * math.exp((s.last_task[v] - s.now) / RECENT_S)
+
+
+@jit
+def count_late(s, w, row, start_up):
+    """Count the task of a row, which is given to a pod now, if its objective is missed."""
+    s.num_late += s.now - (w.jobs[row].arrival - s.origin) + start_up > s.slo
 
 
 @jit
@@ -151,7 +169,7 @@ def set_state(s, g, state, until):
 @jit
 def protect_time(s, g):
     """How long the pod on device ``g`` is protected when its task is done [s]: shared/reference/deepboot.md 8.3."""
-    time = min(30.0 * s.protect + 15.0 * s.protect * s.pod_hits[g], 120.0 * s.protect)
+    time = min(30.0 * s.protect + 15.0 * s.protect * s.pod_hits[g], LONGEST_PROTECT_S * s.protect)
     return math.floor(time) + 1.0 if s.deepboot else time
 
 
@@ -180,6 +198,7 @@ def wake(s, w, g, row):
     else:
         hits = s.pod_hits[g] + 1
     s.pod_hits[g], s.pod_task[g], s.pod_warm[g], s.pod_begun[g] = hits, row, 1, s.now
+    count_late(s, w, row, 0.0)
     set_state(s, g, POD_RUNNING, s.now + w.jobs[row].work)
 
 
@@ -194,12 +213,40 @@ def give_birth(s, w, g, row, warm):
     s.pod_service[g], s.pod_task[g], s.pod_hits[g] = w.jobs[row].service, row, 0
     s.pod_warm[g], s.pod_begun[g], s.pod_born[g] = warm, s.now, s.num_births
     s.num_births += 1
+    count_late(s, w, row, 0.0 if warm else w.jobs[row].start_up)
     if s.deepboot:  # there pods are in order of attained service, which is their start-up
         s.pod_born[g] += int(w.jobs[row].start_up) << 32
     if warm:
         set_state(s, g, POD_RUNNING, s.now + w.jobs[row].work)
     else:
         set_state(s, g, POD_START, s.now + w.jobs[row].start_up)
+
+
+@jit
+def keep_idle(s, v):
+    """Protect the idle pods of service ``v`` for the longest protect time from now on."""
+    until = s.now + LONGEST_PROTECT_S * s.protect
+    for g in range(s.num_gpus):
+        if s.pod_service[g] != v:
+            continue
+        if s.pod_state[g] == POD_SLEEP:
+            n = s.gpu_node[g]
+            if not s.node_reserved[n]:
+                close_device(s, g)
+            s.node_pods[n] += 1
+            set_state(s, g, POD_PROTECT, until)
+        elif s.pod_state[g] == POD_PROTECT:
+            set_state(s, g, POD_PROTECT, until)
+
+
+@jit
+def drop_idle(s, v):
+    """End the idle pods of service ``v``."""
+    for g in range(s.num_gpus):
+        if s.pod_service[g] == v and s.pod_state[g] == POD_PROTECT:
+            rest(s, g, NO_POD)
+        elif s.pod_service[g] == v and s.pod_state[g] == POD_SLEEP:
+            end_sleep(s, g)
 
 
 @jit

@@ -6,7 +6,7 @@ import math
 
 from envs.devices import JUST_ENDED, WHOLE, release, release_on
 from envs.jit import jit
-from envs.layout import ATS, EMPTIEST, HOLDER_INFERENCE, HOLDER_SHARED, NO_POD, POD_RUNNING, POD_SLEEP
+from envs.layout import ATS, EMPTIEST, HOLDER_INFERENCE, HOLDER_SHARED, NO_POD, POD_SLEEP
 from envs.online import fitted_goodput
 from envs.pods import reserve
 from envs.rates import known_rate, type_held
@@ -62,7 +62,10 @@ def choose_any(s, w, log):
 
 @jit
 def find_cheapest(s, w):
-    """(slot, node) of the training device whose loss costs least; (-1, -1): none may be taken."""
+    """(slot, node) of the training device whose loss costs least; (-1, -1): none may be taken.
+
+    Jobs that an agent has marked come first.
+    """
     if s.deepboot and not s.tuned:
         return find_by_rounding(s, fair_share(s))
     best, best_node, least = -1, -1, math.inf
@@ -71,22 +74,34 @@ def find_cheapest(s, w):
         j = s.running[i]
         if s.pinned[j] or s.share[j] < WHOLE:
             continue
-        g = s.first_gpu[j]
-        while g >= 0:
-            n, count = s.gpu_node[g], 0
-            while g >= 0 and s.gpu_node[g] == n:
-                count += 1
-                g = s.gpu_next[g]
-            cost = loss(s, w, j, count == 1, fair)
-            if cost < least or (cost == least and yields_first(s, j, n, best, best_node)):
-                best, best_node, least = j, n, cost
+        n, cost = cheapest_node(s, w, j, fair)
+        if n >= 0 and (best < 0 or yields_before(s, j, cost, best, least)):
+            best, best_node, least = j, n, cost
     return best, best_node
 
 
 @jit
-def yields_first(s, j, n, other, other_node):
-    """Whether slot ``j`` yields on node ``n`` before another elsewhere although the cost is the same."""
-    return n < other_node if j == other else has_less(s, j, other)
+def cheapest_node(s, w, j, fair):
+    """(node, cost) where slot ``j``, with whole devices, loses least by one less; node -1: it holds none."""
+    best, least = -1, math.inf
+    g = s.first_gpu[j]
+    while g >= 0:
+        n, count = s.gpu_node[g], 0
+        while g >= 0 and s.gpu_node[g] == n:
+            count += 1
+            g = s.gpu_next[g]
+        cost = loss(s, w, j, count == 1, fair)
+        if best < 0 or cost < least or (cost == least and n < best):
+            best, least = n, cost
+    return best, least
+
+
+@jit
+def yields_before(s, j, cost, other, other_cost):
+    """Whether slot ``j`` yields before another: it is marked, or its loss costs less, or it has less service."""
+    if s.yields[j] != s.yields[other]:
+        return s.yields[j] == 1
+    return cost < other_cost or (cost == other_cost and has_less(s, j, other))
 
 
 @jit
@@ -99,7 +114,6 @@ def fair_share(s):
         total, jobs = 64, jobs + s.num_queued
         for g in range(s.num_gpus):
             jobs += s.pod_state[g] != NO_POD
-            jobs += s.pod_state[g] == POD_RUNNING and s.pod_warm[g] == 1
     return max(1, -(-total // max(1, jobs)))
 
 

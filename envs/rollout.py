@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from envs.batch import MANUAL, Batch
-from envs.observe import ObservationLayout
+from envs.features import ObservationLayout
 from envs.settings import EnvSettings
-from envs.simulate import Progress, RunResult, interval_frame, job_frame
+from envs.simulate import Progress, RunResult, inference_accounts, interval_frame, job_frame
 from envs.spec import ClusterSpec, SimConfig
 from envs.workload import Profiles
 from traces.trace import Trace
@@ -112,4 +112,5 @@ def _result(batch: Batch, name: str, decisions: npt.NDArray[np.float64], elapsed
         int(s.num_events),
         int(s.num_passes),
         elapsed_s,
+        *inference_accounts(s),
     )

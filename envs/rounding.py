@@ -2,7 +2,7 @@
 
 There every job's speed-up is GPUs / fair share, so whichever gives up one, the sum is the same but for rounding. The
 largest sum wins, the first of equals in the order of attained service, and the sum is numpy's, which adds eight lanes.
-Measured against its runs: with the exact sum a fifth more GPUs were taken from training than there, with this as many.
+Measured: in a run without warm pods each of the 56 victims is theirs.
 """
 
 from __future__ import annotations

@@ -11,13 +11,13 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from envs.actions import num_actions
+from envs.features import ObservationLayout
 from envs.objectives import OBJECTIVES
-from envs.observe import ObservationLayout
 from envs.spec import SCENARIOS, ClusterSpec, SpecError
 from envs.workload import Profiles, Workload, make_workload
 from traces import load_trace
 from traces.measured import read_profiles
-from traces.trace import SPLIT_BOUNDS, Split, Trace, TraceError
+from traces.trace import SPLIT_BOUNDS, Split, Trace
 
 MAX_LOG_WEIGHT = 5.0  # log-weight of a job whose action is 1
 
@@ -36,12 +36,13 @@ class EnvSettings:
     """What an environment simulates and how it is rewarded.
 
     ``trace``: a file, the name of a generator, or a Trace; ``cluster``: text such as 16x4. Episodes are
-    windows of ``window_jobs`` consecutive jobs inside ``split``; a trace of at most that many jobs is one
-    window. ``num_slots`` jobs are visible, the others wait in a first-come backlog. ``horizon_s`` None:
-    a bound that any schedule without needless idling keeps. ``action``: edits of the allocation, or weights of the
-    jobs from which envs/allocator.py makes one. ``reward_scale`` None: the window's work.
-    ``on_invalid``: an action outside the mask raises, or counts as commit. ``profiles``: model profiles, or a
-    folder of measured ones, instead of the shipped ones.
+    windows of ``window_jobs`` consecutive jobs inside ``split``, inference tasks that arrive among them not counted;
+    a trace of at most that many jobs is one window. ``num_slots`` jobs are visible, the others wait in a first-come
+    backlog. ``horizon_s`` None: a bound that any schedule without needless idling keeps. ``action``: edits of the
+    allocation, or weights of the jobs from which envs/allocator.py makes one. ``objective`` None: the scenario's.
+    ``slo_penalty_s``: what a late inference task costs, in seconds of a training job's JCT (objective ``jct_slo``).
+    ``reward_scale`` None: the window's work. ``on_invalid``: an action outside the mask raises, or counts as commit.
+    ``profiles``: model profiles, or a folder of measured ones, instead of the shipped ones.
     """
 
     scenario: str = "rigid"
@@ -52,7 +53,8 @@ class EnvSettings:
     window_jobs: int = 64
     split: Split = "train"
     action: Literal["edits", "weights"] = "edits"
-    objective: str = "jct"
+    objective: Any = None  # text or None; a name in OBJECTIVES once constructed
+    slo_penalty_s: float = 60.0
     edit_budget: int = 64
     on_invalid: Literal["raise", "commit"] = "raise"
     horizon_s: float | None = None
@@ -68,6 +70,7 @@ class EnvSettings:
         self._check_choices()
         self._check_numbers()
         scenario = SCENARIOS[self.scenario]
+        self._set("objective", self.objective or scenario.objective)
         cluster = self.cluster if self.cluster is not None else scenario.cluster
         source = self.trace if self.trace is not None else scenario.trace
         self._set("cluster", cluster if isinstance(cluster, ClusterSpec) else ClusterSpec.parse(str(cluster)))
@@ -83,14 +86,15 @@ class EnvSettings:
     def _check_choices(self) -> None:
         choices = {
             "scenario": tuple(SCENARIOS),
-            "objective": tuple(OBJECTIVES),
+            "objective": (None, *OBJECTIVES),
             "action": ("edits", "weights"),
             "on_invalid": ("raise", "commit"),
             "split": tuple(SPLIT_BOUNDS),
         }
         for name, known in choices.items():
             if getattr(self, name) not in known:
-                raise SpecError(f"unknown {name} {getattr(self, name)!r}; known: {', '.join(known)}")
+                names = ", ".join(filter(None, known))
+                raise SpecError(f"unknown {name} {getattr(self, name)!r}; known: {names}")
 
     def _check_numbers(self) -> None:
         for name in ("num_slots", "window_jobs", "edit_budget"):
@@ -103,13 +107,15 @@ class EnvSettings:
             value = getattr(self, name)
             if value is not None and not 0 < value < np.inf:
                 raise SpecError(f"{name} must be positive, not {value}")
+        if not 0 <= self.slo_penalty_s < np.inf:
+            raise SpecError(f"slo_penalty_s must be a finite time >= 0, not {self.slo_penalty_s}")
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
 
     @property
     def layout(self) -> ObservationLayout:
-        return ObservationLayout.of(self.num_slots, self.cluster)
+        return ObservationLayout.of(self.num_slots, self.cluster, len(self.workload.services))
 
     @property
     def models(self) -> Profiles | None:
@@ -120,23 +126,30 @@ class EnvSettings:
 
     @property
     def action_space(self) -> spaces.Discrete | spaces.Box:
-        """Edits of one slot after another, or log-weights (J,) of all over MAX_LOG_WEIGHT."""
+        """Edits of one slot after another and of the services, or log-weights (J,) of all over MAX_LOG_WEIGHT."""
         if self.action == "weights":
             return spaces.Box(-1.0, 1.0, (self.num_slots,), np.float32)
-        return spaces.Discrete(num_actions(self.num_slots))
+        return spaces.Discrete(num_actions(self.num_slots, len(self.workload.services)))
+
+    @property
+    def most_rows(self) -> int:
+        """Most rows of a window, wherever it begins."""
+        rows = np.append(self.source.job_rows, np.full(self.length, len(self.source)))
+        before = np.concatenate([[0], rows[: len(self.source.job_rows) - 1] + 1])  # a window may begin with a task
+        return int((rows[self.length :] - before).max())
 
     @property
     def objective_code(self) -> int:
         return OBJECTIVES[self.objective].integral
 
+    @property
+    def late_penalty(self) -> float:
+        """What the reward's integral grows by with each late task [job s]."""
+        return self.slo_penalty_s if OBJECTIVES[self.objective].counts_late else 0.0
+
 
 def _windows(trace: Trace, split: Split, window_jobs: int) -> tuple[npt.NDArray[np.int64], int]:
-    """Possible first jobs of a window, and its length."""
-    if len(trace) <= window_jobs:
-        return np.zeros(1, np.int64), len(trace)
-    lo, hi = trace.split_range(split)
-    if hi - lo < window_jobs:
-        raise TraceError(
-            f"the {split} split of trace {trace.name} has {hi - lo} jobs, fewer than one window of {window_jobs}"
-        )
-    return np.arange(lo, hi - window_jobs + 1), window_jobs
+    """Possible first rows of a window, and the jobs in it."""
+    if len(trace.job_rows) <= window_jobs:
+        return np.zeros(1, np.int64), len(trace.job_rows)
+    return trace.possible_starts(window_jobs, split), window_jobs

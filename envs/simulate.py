@@ -96,7 +96,7 @@ class Run:
         self.tables, jobs = self.workload.tables, self.workload.jobs
         self.results = empty_results((len(trace),))
         self.states = make_state(1, min(len(trace), FIRST_SLOTS), cluster, self.config)
-        set_inference(self.states, len(self.workload.services))
+        set_inference(self.states, jobs)
         self.states["seed"] = seed
         self.states["tuned"] = tuned
         self.states["has_shares"] = bool((jobs["share_milli"] < 1000).any())
@@ -166,9 +166,14 @@ class Run:
             int(s.num_events),
             int(s.num_passes),
             elapsed_s,
-            dict(zip(POD_STATES[1:], s.pod_gpu_s[1:].tolist(), strict=True)) if s.num_services else {},
-            int(s.num_taken),
+            *inference_accounts(s),
         )
+
+
+def inference_accounts(s: Any) -> tuple[dict[str, float], int]:
+    """``pod_gpu_s`` and ``gpus_taken`` of a RunResult, from the record of a run that has ended."""
+    pods = dict(zip(POD_STATES[1:], s.pod_gpu_s[1:].tolist(), strict=True)) if s.num_services else {}
+    return pods, int(s.num_taken)
 
 
 def simulate(
@@ -237,7 +242,7 @@ def simulate_windows(
     windows = np.asarray(starts, np.int64)
     results = empty_results((len(windows), length))
     states = make_state(1, length, cluster, config)
-    set_inference(states, len(workload.services))
+    set_inference(states, workload.jobs)
     states["seed"] = seed
     states["has_shares"] = bool((workload.jobs["share_milli"] < 1000).any())
     set_order(states, order)

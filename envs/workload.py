@@ -85,7 +85,7 @@ def make_workload(
         for row in np.flatnonzero(elastic):
             table["klass"][row], table["max_gpus"][row], table["isolated_s"][row] = reader.classify(int(row))
         classes = reader.classes
-    table["fits"] = _fits(table, cluster, config, len(services)) & (table["service"] < 0)
+    table["fits"] = _fits(table, cluster, config) & (table["service"] < 0)
     shapes, built = build_classes(classes, cluster)
     workload = Workload(build_tables(table, shapes, built), *iteration_tables(built), tuned, services)
     _set_elastic_work(workload, classes, cluster)
@@ -117,9 +117,11 @@ def _set_tasks(table: np.recarray, trace: Trace, config: SimConfig, num_inferenc
     return tuple(names)
 
 
-def set_inference(states: np.recarray, num_services: int) -> None:
-    """Tell fresh states of the services; under ``static`` training's largest node is one of its own."""
-    states["num_services"] = num_services
+def set_inference(states: np.recarray, jobs: np.recarray) -> None:
+    """Tell fresh states of the services of a job table; under ``static`` training's largest node is one of its own."""
+    tasks = jobs[jobs["service"] >= 0]
+    states["num_services"] = tasks["service"].max(initial=-1) + 1
+    states["start_up"][:, tasks["service"]] = tasks["start_up"]
     if states["reclaim"][0] != STATIC:
         return
     first, nodes = int(states["inference_first"][0]), int(states["num_nodes"][0])
@@ -216,10 +218,10 @@ def _nearest(name: str, known: Profiles) -> str:
     return f" (did you mean {near[0]}?)" if near else ""
 
 
-def _fits(table: np.recarray, cluster: ClusterSpec, config: SimConfig, num_services: int) -> npt.NDArray[np.bool_]:
+def _fits(table: np.recarray, cluster: ClusterSpec, config: SimConfig) -> npt.NDArray[np.bool_]:
     """Whether each job could run on the empty cluster, under ``static`` on what is not inference's."""
     states = make_state(1, 1, cluster, config)
-    set_inference(states, num_services)
+    set_inference(states, table)
     s = states[0]
     if s.reclaim == STATIC:
         s.node_gpus[int(s.inference_first) :] = 0

@@ -238,6 +238,43 @@ def test_one_window_by_position(folder):
     assert json.loads(Path("runs/eval/config.json").read_text())["windows"] == [{"start": 40, "jobs": 10}]
 
 
+def colocated_csv(path):
+    """Ten training jobs 100 s apart, each followed by two tasks; one task before them all."""
+    rows = ["job_id,kind,arrival_s,num_gpus,duration_s,service,start_up_s", "t,inference,0,1,1,s,4"]
+    for i in range(10):
+        rows.append(f"j{i},training,{100 * i + 10},1,50,,")
+        rows += [f"t{i}{k},inference,{100 * i + 20 + k},1,1,s,4" for k in range(2)]
+    path.write_text("\n".join(rows) + "\n")
+
+
+@pytest.mark.parametrize(
+    ("choice", "windows"),
+    [
+        ("--windows 3 --window-jobs 2", [(1, 2), (13, 2), (25, 2)]),  # jobs 0, 4 and 8
+        ("--windows 2 --window-jobs 1 --split test", [(25, 1), (28, 1)]),
+        ("--window 2:1", [(2, 1)]),  # begins with a task: job 1 and the tasks around it
+        ("--window 13:99", [(13, 6)]),
+        ("--split test", [(25, 2)]),
+        ("--split train", [(0, 6)]),
+        ("", [(0, 10)]),
+    ],
+)
+def test_windows_count_training_jobs(folder, choice, windows):
+    """Tasks among a window's jobs belong to it, and what is counted and shown is by training job."""
+    colocated_csv(Path("mixed.csv"))
+    assert run(f"--trace mixed.csv --cluster 1x4 --policies fifo {choice}") == 0
+    found = json.loads(Path("runs/eval/config.json").read_text())["windows"]
+    assert [(window["start"], window["jobs"]) for window in found] == windows
+    jobs = pd.read_csv("runs/eval/jobs.csv", dtype={"job_id": str})
+    for at, (start, count) in enumerate(windows):
+        own = jobs[jobs["window"] == jobs["window"].unique()[at]]
+        assert (own["kind"] == "training").sum() == count
+        before = {0: 3 * count + 1, 2: 5}.get(start, 3 * count)  # two tasks a job, and those before the first
+        assert len(own) == before
+        assert (own["status"] == "completed").all()
+    assert summary().loc["fifo", "num_submitted"] == np.mean([count for _, count in windows])
+
+
 def test_jobs_that_never_fit_are_counted_not_hidden(folder, capsys):
     Path("wide.csv").write_text("job_id,arrival_s,num_gpus,duration_s\na,0,1,10\nb,1,64,10\n")
     assert run("--trace wide.csv --trace-format musher --cluster 1x4 --policies fifo") == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -21,6 +22,7 @@ from agents.checkpoint import load_checkpoint
 from agents.policy import latest_checkpoint
 from agents.trainer import Trained
 from envs.spec import SCENARIOS
+from tests.agents.samples import colocated_settings
 
 ROOT = Path(__file__).resolve().parents[1]
 SMALL = [
@@ -73,6 +75,37 @@ def test_a_toy_is_trained_and_evaluated_whole(tmp_path, capsys):
     command = capsys.readouterr().out.strip().splitlines()[-1]
     assert "--split" not in command
     assert evaluate.main(shlex.split(command)[2:]) == 0
+
+
+@pytest.mark.parametrize("changed", [(), ("--sim.slo-s", "4", "--objective", "jct")], ids=["scenario", "changed"])
+def test_an_agent_beside_inference_is_trained_and_evaluated(tmp_path, capsys, changed):
+    words = ["--scenario", "colocated", "--trace", "synthetic-colocated?jobs=60,load=0.2,mean_duration_s=15"]
+    words += ["--window-jobs", "8", "--validation-windows", "1", "--steps", "320", "--out", str(tmp_path), *changed]
+    assert train.main([*SMALL, *words]) == 0
+    printed = capsys.readouterr()
+    measure = "mean jct" if changed else "cost (mean jct + late tasks)"
+    assert f", {measure} " in printed.err
+    assert f"best {measure} " in printed.out
+    environment = json.loads((tmp_path / "config.json").read_text())["environment"]
+    assert environment["objective"] == ("jct" if changed else "jct_slo")
+    assert environment["slo_penalty_s"] == 60.0
+    command = printed.out.strip().splitlines()[-1]
+    assert "lyra deepboot" in command
+    assert "--scenario colocated" in command
+    assert re.findall(r"--sim\S+ \S+", command) == (["--sim.slo-s 4.0"] if changed else [])
+    if not changed:
+        assert evaluate.main(shlex.split(command)[2:]) == 0
+        assert str(tmp_path) in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("objective", "best"), [("jct", ("fifo", 10.0)), ("jct_slo", ("srtf", 30.0))])
+def test_the_best_baseline_has_the_lowest_measure(monkeypatch, objective, best):
+    judged = {"fifo": {"mean_jct_s": 10.0, "cost_s": 50.0}, "srtf": {"mean_jct_s": 20.0, "cost_s": 30.0}}
+    other = {"mean_jct_s": 99.0, "cost_s": 99.0}
+    monkeypatch.setattr(train, "simulate", lambda window, cluster, scheduler, *_, **__: scheduler.name)
+    monkeypatch.setattr(train, "judge", lambda name, settings: judged.get(name, other))
+    settings = colocated_settings(objective=objective)
+    assert train.best_baseline(settings, train.TrainConfig(validation_windows=1)) == best
 
 
 @pytest.mark.parametrize(

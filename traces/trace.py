@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 Split = Literal["all", "train", "validation", "test"]
@@ -81,29 +83,57 @@ class Trace:
     def __len__(self) -> int:
         return len(self.jobs)
 
+    @cached_property
+    def job_rows(self) -> npt.NDArray[np.int64]:
+        """Rows that windows and splits count: training jobs, or in a trace without any all rows."""
+        training = np.flatnonzero(self.jobs["kind"] == "training")
+        return training if len(training) else np.arange(len(self))
+
+    def count_jobs(self, start: int, stop: int) -> int:
+        """Jobs, as windows count them, among rows ``start`` .. ``stop - 1``."""
+        low, high = np.searchsorted(self.job_rows, (start, stop))
+        return int(high - low)
+
+    def window_stop(self, start: int, length: int) -> int:
+        """One past the last row of the window of ``length`` jobs that begins at row ``start``."""
+        following = int(np.searchsorted(self.job_rows, start)) + length
+        return int(self.job_rows[following]) if following < len(self.job_rows) else len(self)
+
     def window(self, start: int, length: int) -> Trace:
-        """Jobs ``start`` .. ``start + length - 1``, times shifted so that the first arrives at 0."""
+        """Rows from ``start`` on, times shifted so that the first arrives at 0.
+
+        ``length`` training jobs and the inference tasks that arrive before the next one; in a trace without training
+        jobs, tasks.
+        """
         if length < 1 or start < 0 or start >= len(self):
             raise TraceError(f"window {start}:{length} lies outside trace {self.name} of {len(self)} jobs")
-        jobs = self.jobs.iloc[start : start + length].reset_index(drop=True).copy()
+        jobs = self.jobs.iloc[start : self.window_stop(start, length)].reset_index(drop=True).copy()
         origin = float(jobs["arrival_s"].iloc[0])
         jobs["arrival_s"] -= origin
         jobs["deadline_s"] -= origin
         return replace(self, name=f"{self.name}[{start}:{length}]", jobs=jobs, first_row=self.first_row + start)
 
     def split_range(self, split: Split) -> tuple[int, int]:
-        """First and one-past-last job index of a split (by arrival order, so by time)."""
+        """First and one-past-last row of a split (by arrival order of its jobs, so by time)."""
+        rows = np.append(self.job_rows, len(self))
+        rows[0] = 0
         lo, hi = SPLIT_BOUNDS[split]
-        return round(lo * len(self)), round(hi * len(self))
+        return int(rows[round(lo * len(self.job_rows))]), int(rows[round(hi * len(self.job_rows))])
+
+    def possible_starts(self, length: int, split: Split = "all") -> npt.NDArray[np.int64]:
+        """(starts,) int64 rows of the jobs that a window of ``length`` jobs inside a split may begin with."""
+        lo, hi = self.split_range(split)
+        rows = self.job_rows[(self.job_rows >= lo) & (self.job_rows < hi)]
+        if len(rows) < length:
+            raise TraceError(
+                f"the {split} split of trace {self.name} has {len(rows)} jobs, fewer than one window of {length}"
+            )
+        return rows[: len(rows) - length + 1]
 
     def window_starts(self, count: int, length: int, split: Split = "all") -> list[int]:
         """Starts of ``count`` windows of ``length`` jobs, evenly spaced inside a split."""
-        lo, hi = self.split_range(split)
-        if hi - lo < length:
-            raise TraceError(
-                f"the {split} split of trace {self.name} has {hi - lo} jobs, fewer than one window of {length}"
-            )
-        return [round(x) for x in np.linspace(lo, hi - length, count)]
+        starts = self.possible_starts(length, split)
+        return [int(starts[round(x)]) for x in np.linspace(0, len(starts) - 1, count)]
 
 
 def make_trace(

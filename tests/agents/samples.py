@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 
 from agents.network import split_observation
-from envs.observe import ObservationLayout
+from envs.features import ObservationLayout
 from envs.settings import EnvSettings
 
 
@@ -40,6 +40,12 @@ def small_settings(**changes: Any) -> EnvSettings:
         "edit_budget": 8,
     }
     return EnvSettings(**{**defaults, **changes})
+
+
+def colocated_settings(**changes: Any) -> EnvSettings:
+    """Windows of 8 training jobs and the inference tasks among them: episodes of 100 to 200 decisions."""
+    trace = "synthetic-colocated?jobs=60,load=0.2,mean_duration_s=15"
+    return small_settings(**{"scenario": "colocated", "trace": trace, "window_jobs": 8, **changes})
 
 
 def draw_valid(mask: npt.NDArray[np.bool_], rng: np.random.Generator) -> npt.NDArray[np.int64]:

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from agents.network import NetworkConfig
 from agents.sb3_policy import ClusterPolicy, MaskableClusterPolicy
 from envs.actions import NUM_EDITS, num_actions
-from envs.observe import ObservationLayout
+from envs.features import ObservationLayout
 from envs.registration import register
 from tests.agents.samples import random_observations
 
@@ -24,27 +24,29 @@ TINY = NetworkConfig(width=16, rounds=1, heads=1, disturb=True)
 
 def make_policy(layout: ObservationLayout, policy_class=MaskableClusterPolicy):
     torch.manual_seed(0)
-    actions = spaces.Discrete(num_actions(layout.num_slots))
+    actions = spaces.Discrete(num_actions(layout.num_slots, layout.num_services))
     return policy_class(layout.flat_space(), actions, lambda _: 1e-3, layout=layout, network=TINY)
 
 
 def random_masks(layout: ObservationLayout, obs: torch.Tensor, valid: int, seed: int) -> np.ndarray:
-    """Commit and ``valid`` random edits of occupied slots."""
+    """Commit, ``valid`` random edits of occupied slots, and one edit of services where there are some."""
     rng = np.random.default_rng(seed)
-    mask = np.zeros((len(obs), num_actions(layout.num_slots)), bool)
+    mask = np.zeros((len(obs), num_actions(layout.num_slots, layout.num_services)), bool)
     mask[:, 0] = True
     present = layout.split(obs.numpy())["jobs"][:, :, 0] > 0
     for b in range(len(obs)):
         for slot in rng.choice(np.flatnonzero(present[b]), valid):
             mask[b, 1 + slot * NUM_EDITS + rng.integers(NUM_EDITS)] = True
+        if layout.num_services:
+            mask[b, rng.integers(1 + layout.num_slots * NUM_EDITS, mask.shape[1])] = True
     return mask
 
 
 @pytest.mark.parametrize(("num_slots", "draws"), [(8, 2000), (32, 500), (256, 60)])
 @pytest.mark.parametrize("sharpness", [1.0, 1e4])
 def test_no_masked_action_in_a_long_sampling(num_slots, draws, sharpness):
-    """65, 257 and 2049 actions, 3 of them valid; a million draws in all, also from a far too certain network."""
-    layout = ObservationLayout(num_slots, num_nodes=4, gpus_per_node=4)
+    """79, 295 and 2311 actions, 4 of them valid; a million draws in all, also from a far too certain network."""
+    layout = ObservationLayout(num_slots, num_nodes=4, gpus_per_node=4, num_services=3)
     policy = make_policy(layout)
     obs = random_observations(layout, 200, occupied=8)
     mask = random_masks(layout, obs, valid=2, seed=num_slots)
@@ -57,8 +59,9 @@ def test_no_masked_action_in_a_long_sampling(num_slots, draws, sharpness):
     assert torch.isfinite(distribution.entropy()).all()
 
 
-def test_forward_evaluate_and_predict_agree_and_keep_to_the_mask():
-    layout = ObservationLayout(8, 4, 4)
+@pytest.mark.parametrize("num_services", [0, 3])
+def test_forward_evaluate_and_predict_agree_and_keep_to_the_mask(num_services):
+    layout = ObservationLayout(8, 4, 4, num_services)
     policy = make_policy(layout)
     obs = random_observations(layout, 300, occupied=5)
     mask = random_masks(layout, obs, valid=3, seed=1)
@@ -90,7 +93,9 @@ def test_the_layout_must_fit_the_observation():
     layout = ObservationLayout(8, 4, 4)
     wrong = spaces.Box(-1, 1, (layout.size + 1,), np.float32)
     with pytest.raises(ValueError, match="layout describes"):
-        MaskableClusterPolicy(wrong, spaces.Discrete(65), lambda _: 1e-3, layout=layout)
+        MaskableClusterPolicy(wrong, spaces.Discrete(73), lambda _: 1e-3, layout=layout)
+    with pytest.raises(ValueError, match="layout has 73 actions, the action space 74"):
+        MaskableClusterPolicy(layout.flat_space(), spaces.Discrete(74), lambda _: 1e-3, layout=layout)
 
 
 class OneDevice(TorchDispatchMode):
@@ -108,18 +113,19 @@ class OneDevice(TorchDispatchMode):
         return result
 
 
-def test_all_tensors_are_made_on_the_policys_device():
+@pytest.mark.parametrize("num_services", [0, 3])
+def test_all_tensors_are_made_on_the_policys_device(num_services):
     """On the meta device, which stands in for a GPU and has no values: the list of occupied slots is made up."""
-    layout = ObservationLayout(8, 4, 4)
+    layout = ObservationLayout(8, 4, 4, num_services)
     policy = make_policy(layout).to("meta")
     index = torch.arange(6, device="meta")
     obs = torch.empty(3, layout.size, device="meta")
     with pytest.MonkeyPatch.context() as patch, OneDevice("meta"):
         patch.setattr(torch.Tensor, "nonzero", lambda _: index[:, None])
         patch.setattr(torch.distributions.Distribution, "_validate_args", False)  # it reads values, and meta has none
-        values, log_prob, entropy = policy.evaluate_actions(
-            obs, torch.zeros(3, dtype=torch.long, device="meta"), torch.ones(3, 65, dtype=torch.bool, device="meta")
-        )
+        mask = torch.ones(3, num_actions(8, num_services), dtype=torch.bool, device="meta")
+        actions = torch.zeros(3, dtype=torch.long, device="meta")
+        values, log_prob, entropy = policy.evaluate_actions(obs, actions, mask)
         (values.sum() + log_prob.sum() + entropy.sum()).backward()
     assert all(
         p.device.type == "meta" and (p.grad is None or p.grad.device.type == "meta") for p in policy.parameters()

@@ -22,7 +22,7 @@ from agents.validation import Validator
 from envs.rollout import rollout
 from envs.settings import EnvSettings
 from envs.spec import SCENARIOS, ClusterSpec
-from tests.agents.samples import small_settings
+from tests.agents.samples import colocated_settings, small_settings
 from traces.toys import TOYS
 
 TINY = NetworkConfig(width=16)
@@ -41,6 +41,10 @@ SHORT = TrainConfig(
 
 def short_run(out: Path, **changes: object) -> Run:
     return Run(replace(SHORT, **changes), small_settings(), out, references={"srtf": 1234.5})
+
+
+def colocated_run(out: Path, **changes: object) -> Run:
+    return replace(short_run(out, **changes), settings=colocated_settings())
 
 
 def assert_same_end(a: Path, b: Path) -> None:
@@ -72,6 +76,14 @@ def test_two_trainings_with_one_seed_are_equal_and_with_another_are_not(tmp_path
     first, other = (load_checkpoint(latest_checkpoint(tmp_path / name)) for name in "ac")
     assert not torch.equal(first.tensors["last_obs"], other.tensors["last_obs"])
     assert not torch.equal(first.weights["commit_head.1.weight"], other.weights["commit_head.1.weight"])
+
+
+def test_a_resumed_run_with_inference_equals_an_uninterrupted_one(tmp_path):
+    train(colocated_run(tmp_path / "whole"))
+    with pytest.raises(KeyboardInterrupt):
+        train(colocated_run(tmp_path / "parts"), False, interrupt_at(70))
+    train(colocated_run(tmp_path / "parts"), resume=True)
+    assert_same_end(tmp_path / "whole", tmp_path / "parts")
 
 
 # The callback is called once by the first validation and then at every step of 8 decisions, so that call
@@ -168,7 +180,7 @@ def test_ppo_without_masks_learns_the_five_job_toy(tmp_path):
     )  # fmt: skip
     trained = train(Run(config, settings, tmp_path))
     first_come = 98.0  # TOYS says so
-    assert trained.best_jct_s < (first_come + case.optimal_mean_jct_s) / 2
+    assert trained.best_s < (first_come + case.optimal_mean_jct_s) / 2
 
 
 def test_a_reloaded_policy_scores_what_its_validation_said(tmp_path):
@@ -177,9 +189,9 @@ def test_a_reloaded_policy_scores_what_its_validation_said(tmp_path):
     trained = train(run)
     policy = load_policy(tmp_path, "cpu")
     best = load_checkpoint(tmp_path / "best")
-    assert best.config["validation"]["mean_jct_s"] == trained.best_jct_s
+    assert best.config["validation"]["mean_jct_s"] == trained.best_s
     again = Validator(run.settings, SHORT.validation_windows, SHORT.seed)(policy.network, 0)
-    assert again.greedy["mean_jct_s"] == pytest.approx(trained.best_jct_s, rel=1e-9)
+    assert again.greedy["mean_jct_s"] == pytest.approx(trained.best_s, rel=1e-9)
     starts = run.settings.source.window_starts(SHORT.validation_windows, run.settings.length, "validation")
     settings = run.settings
     runs = [

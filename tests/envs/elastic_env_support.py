@@ -9,7 +9,7 @@ import numpy as np
 
 from envs.actions import COMMIT, NUM_EDITS, Edit
 from envs.env import ClusterEnv
-from envs.observe import FEATURES
+from envs.features import FEATURES
 from envs.spec import SimConfig
 from envs.view import ClusterView
 from tests.envs.elastic_core_support import jobs, linear

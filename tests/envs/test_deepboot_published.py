@@ -58,12 +58,28 @@ def test_training_alone_is_equal_to_the_second(shared: Path, policy: str, cluste
     assert apart(play(shared, "pure_train", policy, cluster), theirs, "training") == {}
 
 
-def test_tasks_without_warm_pods_are_equal_to_the_second(shared: Path) -> None:
+def test_training_beside_inference_without_warm_pods_is_equal_to_the_second(shared: Path) -> None:
     theirs = read(shared, "tiresias_small_AISS0_AFE0")
     result = play(shared, "small", "tiresias", aiss=False)
-    assert len(rows_of(result, "inference")) == 3200
+    assert (len(rows_of(result, "training")), len(rows_of(result, "inference"))) == (160, 3200)
+    assert apart(result, theirs, "training") == {}
     assert apart(result, theirs, "inference") == {}
     assert result.gpus_taken == theirs["events"]["train_gpus_taken_by_infer"]
+
+
+def test_training_beside_warm_pods_is_equal_for_hours(shared: Path) -> None:
+    """Until 13,563 s every task has theirs' latency; then a task of theirs finds a warm pod that ours does not."""
+    theirs = {job["name"]: job for job in read(shared, "tiresias_small_AISS1_AFE0")["jobs"]}
+    result = play(shared, "small", "tiresias")
+    tasks = rows_of(result, "inference")
+    early = tasks[tasks["arrival_s"] < 13_563]
+    assert len(early) > 700
+    assert [theirs[job]["jct"] for job in early.index] == pytest.approx(early["jct_s"].tolist(), abs=0.5)
+    assert [theirs[job]["use_cache"] for job in early.index] == early["warm"].tolist()
+    jobs = rows_of(result, "training")
+    ended = jobs[jobs["finish_s"] < 13_200]
+    assert len(ended) > 40
+    assert [theirs[job]["jct"] for job in ended.index] == pytest.approx(ended["jct_s"].tolist(), abs=0.5)
 
 
 @pytest.mark.parametrize(

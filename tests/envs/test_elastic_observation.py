@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from envs.env import ClusterEnv
+from envs.features import FEATURES
 from envs.layout import RUNNING
 from envs.observe import fill_observation
 from envs.view import ClusterView
@@ -23,6 +24,8 @@ from tests.envs.elastic_env_support import (
     small,
 )
 from tests.envs.env_support import choose_random
+
+OPEN = [f.name for f in FEATURES if f.block == "cluster"].index("open")  # and behind it the tasks that wait
 
 
 def expected_job(env: ClusterEnv, view: ClusterView, j: int) -> dict[str, float]:
@@ -72,6 +75,10 @@ def test_columns_mean_what_they_say_and_a_refreshed_row_equals_a_new_one(seed: i
         assert full.tobytes() == row.tobytes()
         view = ClusterView(env.batch.states, env.settings.cluster, env.settings.sim, env.settings.workload)
         block = env.layout.split(row)["jobs"]
+        assert not block[:, [NAMES.index("yields"), NAMES.index("loss")]].any()  # there is no inference
+        s = env.batch.states[0]
+        up = (s.node_gpus * (1 - s.node_down))[: s.num_nodes].sum()
+        assert env.layout.split(row)["cluster"][[OPEN, OPEN + 1]].tolist() == [np.float32(up / s.num_gpus), 0]
         for j in view.slots:
             want = expected_job(env, view, int(j))
             got = {name: block[j, NAMES.index(name)] for name in want}

@@ -29,14 +29,17 @@ def message(error: type[Exception], make: type, **wrong: Any) -> str:
 @pytest.mark.parametrize(
     ("wrong", "text"),
     [
-        ({"scenario": "elastik"}, "unknown scenario 'elastik'; known: rigid, elastic"),
+        ({"scenario": "elastik"}, "unknown scenario 'elastik'; known: rigid, elastic, colocated"),
         (
             {"objective": "speed"},
-            "unknown objective 'speed'; known: jct, makespan, p99_slowdown, finish_time_fairness",
+            "unknown objective 'speed'; known: jct, jct_slo, makespan, p99_slowdown, finish_time_fairness",
         ),
         ({"num_slots": 0}, "num_slots must be at least 1, not 0"),
         ({"window_jobs": 0}, "window_jobs must be at least 1, not 0"),
         ({"edit_budget": -1}, "edit_budget must be at least 1, not -1"),
+        ({"slo_penalty_s": -1.0}, "slo_penalty_s must be a finite time >= 0, not -1.0"),
+        ({"slo_penalty_s": math.inf}, "slo_penalty_s must be a finite time >= 0, not inf"),
+        ({"slo_penalty_s": math.nan}, "slo_penalty_s must be a finite time >= 0, not nan"),
         ({"reward_scale": 0.0}, "reward_scale must be positive, not 0.0"),
         ({"reward_scale": float("nan")}, "reward_scale must be positive, not nan"),
         ({"cluster": "16 by 4"}, "cluster '16 by 4': '16 by 4' is not NODESxGPUS or NODESxGPUS:TYPE, such as 16x4"),

@@ -44,7 +44,7 @@ def nodes_to_pack(spec: ClusterSpec, free: Free, k: int, gpu_type: int) -> int:
     """Nodes that ``k`` devices of a type take under strict consolidation; 0: no such placement."""
     free = {n: count for n, count in free.items() if spec.node_type[n] == gpu_type}
     taken = 0
-    if k > max(spec.node_gpus[n] for n in free):
+    if k > max((spec.node_gpus[n] for n in free), default=0):
         for n in sorted((n for n in free if free[n] == spec.node_gpus[n]), key=lambda n: -free[n]):
             if free[n] > k:
                 break
@@ -182,7 +182,7 @@ def test_only_commit_is_valid_when_nothing_can_be_done():
     )
     full.reset(seed=0)
     full.step(np.int64(1))
-    full.step(np.int64(9))
+    full.step(np.int64(1 + NUM_EDITS))
     assert {name_of(a) for a in np.flatnonzero(full.action_masks())} == {"commit", "less 0", "less 1"}
     longer = ClusterEnv(trace=hand([(2, 0, 10), (1, 1, 10)], preemptible=[False, True]), cluster="1x2", num_slots=2)
     longer.reset(seed=0)

@@ -10,10 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from envs.actions import NUM_EDITS
 from envs.batch import Batch
 from envs.env import ClusterEnv
+from envs.features import FEATURES
 from envs.layout import FREE, RUNNING, WAITING
-from envs.observe import FEATURES, fill_observation
+from envs.observe import fill_observation
 from envs.spec import SimConfig
 from envs.vector_env import ClusterVectorEnv
 from tests.envs.core_support import hand
@@ -40,6 +42,8 @@ def cluster_block(batch: Batch) -> dict[str, float]:
         "backlog": squash(s.num_unfinished - len(phases) + phases.count(FREE), 64),
         "to_arrive": (arrivals > s.now).mean(),
         "edits_left": s.edits_left / batch.settings.edit_budget,
+        "open": 1,
+        "tasks": 0,
     }
 
 
@@ -55,6 +59,8 @@ def node_block(batch: Batch, n: int) -> dict[str, float]:
         "free": free / spec.node_gpus[n],
         "size": squash(spec.node_gpus[n], 8),
         "type": (spec.node_type[n] + 1) / 8,
+        "awake": 0,
+        "asleep": 0,
     }
 
 
@@ -83,6 +89,7 @@ def job_block(batch: Batch, j: int) -> dict[str, float]:
         "elastic": 0,
         "held_share": len(devices) / batch.settings.cluster.num_gpus,
         "most_share": min(1, job["num_gpus"] / batch.settings.cluster.num_gpus),
+        "yields": 0,
         "request": squash(job["num_gpus"], 8),
         "age": squash(age, HOUR),
         "waited": squash(waited, HOUR),
@@ -95,6 +102,7 @@ def job_block(batch: Batch, j: int) -> dict[str, float]:
         "rescales": squash(s.num_rescales[j], 4),
         "nodes_held": squash(len({int(s.gpu_node[g]) for g in devices}), 4),
         **{f"goodput_{gpus}": 0 for gpus in (1, 2, 4, 8, 16)},
+        "loss": 0,
     }
 
 
@@ -210,7 +218,7 @@ def test_shapes(cluster, nodes, width):
         "jobs": (5, len(NAMES["jobs"])),
         "occupancy": (nodes, width),
     }
-    assert env.action_space.n == 1 + 5 * 8
+    assert env.action_space.n == 1 + 5 * 9
 
 
 def test_occupancy_by_hand():
@@ -219,6 +227,6 @@ def test_occupancy_by_hand():
     env = ClusterEnv(trace=trace, cluster="1x4+1x2", num_slots=4)
     env.reset(seed=0)
     for slot in range(3):
-        observation = env.step(np.int64(1 + 8 * slot))[0]
+        observation = env.step(np.int64(1 + NUM_EDITS * slot))[0]
     assert observation["occupancy"].tolist() == [[0, 0, 0, -3], [-1, -1, -4, -4]]
     assert devices_of(env.batch.states[0], 1) == devices_of(env.batch.states[0], 2) == [3]

@@ -10,7 +10,7 @@ from envs.settings import EnvSettings
 from tests.envs.env_support import EVENTS, MIXED, check_devices, mixed_trace, random_actions
 
 ROWS = 256
-# Slots and batch steps; actions are 1 + 8 x slots: 65, 513 and 2,041. 256 x 3,907 = 1,000,192 steps.
+# Slots and batch steps; actions are 1 + 9 x slots: 73, 577 and 2,296. 256 x 3,907 = 1,000,192 steps.
 SOAKS = [(8, 1700), (64, 1500), (255, 707)]
 
 
@@ -33,7 +33,7 @@ def test_masked_random_soak(num_slots, steps):
         most, least = np.maximum(most, (soaked.obs - high).max()), np.minimum(least, (soaked.obs - low).min())
         ended += int((soaked.terminated | soaked.truncated).sum())
     assert most <= 0 <= least
-    assert soaked.mask.shape == (ROWS, 1 + 8 * num_slots)
+    assert soaked.mask.shape == (ROWS, 1 + 9 * num_slots)
     assert np.min(sizes) == 1
     assert np.max(sizes) > min(num_slots, 32)
     assert ended > 0 or num_slots > 8
@@ -45,7 +45,7 @@ def test_unmasked_random_soak_when_invalid_actions_commit():
     soaked, rng = batch(8, on_invalid="commit"), np.random.default_rng(0)
     ended = np.zeros(ROWS, np.int64)
     for _ in range(400):
-        soaked.step(rng.integers(-2, 70, ROWS))  # 65 actions: some lie outside the space
+        soaked.step(rng.integers(-2, 78, ROWS))  # 73 actions: some lie outside the space
         assert np.isfinite(soaked.obs).all()
         ended += soaked.terminated | soaked.truncated
     assert (ended > 0).all()

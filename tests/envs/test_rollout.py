@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from envs.actions import COMMIT, NUM_EDITS, Edit
 from envs.env import ClusterEnv
-from envs.observe import FEATURES
+from envs.features import FEATURES
 from envs.order import Key, ListOrder
 from envs.rollout import Policy, rollout
 from envs.simulate import RunResult, simulate, simulate_windows
@@ -39,7 +39,7 @@ class Shortest:
         self.num_slots, self.edit_budget = num_slots, edit_budget
 
     def act(self, obs, mask, layout):
-        starts = mask[:, 1 + Edit.MORE :: NUM_EDITS]
+        starts = mask[:, 1 + Edit.MORE :: NUM_EDITS][:, : self.num_slots]  # edits of services come behind
         left = np.where(starts, layout.split(obs)["jobs"][..., COLUMNS.index("remaining_short")], np.inf)
         return np.where(starts.any(axis=1), 1 + NUM_EDITS * left.argmin(axis=1) + Edit.MORE, COMMIT)
 

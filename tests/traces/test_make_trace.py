@@ -144,10 +144,28 @@ def test_window_starts_at_zero_and_moves_deadlines():
         trace.window(3, 1)
 
 
+def test_windows_count_training_jobs_and_take_along_their_tasks():
+    """Rows are task, job, task, task, job, job, task: the tasks before the first job are the first split's."""
+    kinds = ["inference", "training", "inference", "inference", "training", "training", "inference"]
+    task = np.array([kind == "inference" for kind in kinds])
+    columns = {"arrival_s": np.arange(7.0), "num_gpus": 1, "duration_s": 2.0, "kind": kinds}
+    trace = make_trace("t", pd.DataFrame(columns).assign(service=np.where(task, "s", "")))
+    assert trace.job_rows.tolist() == [1, 4, 5]
+    assert [trace.window_stop(start, 1) for start in range(7)] == [4, 4, 5, 5, 5, 7, 7]
+    assert trace.window(1, 2).jobs["arrival_s"].tolist() == [0.0, 1.0, 2.0, 3.0]
+    assert [trace.count_jobs(0, stop) for stop in range(8)] == [0, 0, 1, 1, 1, 2, 3, 3]
+    assert [trace.split_range(split) for split in ("train", "validation", "test")] == [(0, 5), (5, 5), (5, 7)]
+    assert trace.window_starts(2, 2) == [1, 4]
+    with pytest.raises(TraceError, match="the train split of trace t has 2 jobs, fewer than one window of 3"):
+        trace.window_starts(1, 3, "train")
+
+
 def test_splits_cover_all_jobs_once_and_windows_stay_inside():
     trace = make_trace("t", {"arrival_s": np.arange(50.0), "num_gpus": [1] * 50, "duration_s": [1.0] * 50})
     ranges = [trace.split_range(split) for split in ("train", "validation", "test")]
     assert ranges == [(0, 30), (30, 40), (40, 50)]
+    assert trace.window_starts(2, 6, "test") == [40, 44]
+    assert trace.window_starts(3, 9, "test") == [40, 40, 41]  # 40.5 is nearer to an even number
     starts = trace.window_starts(3, 4, "test")
     assert starts == [40, 43, 46]
     with pytest.raises(TraceError, match="the test split of trace t has 10 jobs"):
