@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from envs.spec import SimConfig
 
@@ -28,6 +28,7 @@ class Run:
     profiles: str | None = None
     seed: int = 0
     slow: bool = False  # more than a few seconds of CPU time
+    code: ClassVar[tuple[str, ...]] = ()  # modules that its result hangs on, beside those of the simulator
 
 
 def osdi_trace(load: str, workload: int) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -24,10 +24,13 @@ from baselines.parameters import parse_parameters
 from docs.validation_runs import ROOT, SHARED, Run
 from envs.simulate import RunResult, simulate
 from envs.spec import ClusterSpec
+from traces.generators import is_built_in
 from traces.load import load_trace
 from traces.measured import read_profiles
 from traces.profiles import ModelProfile
 from traces.trace import Trace
+
+R = TypeVar("R")
 
 # Says what a run came to, not how it went.
 NO_MATTER = {"envs.metrics", "envs.provenance"}
@@ -67,7 +70,7 @@ class Result:
 def execute(run: Run, on_jobs: Callable[[int, int], None] | None = None) -> Result:
     """Run it; only what comes after the code is loaded counts as CPU seconds."""
     trace = load_trace(SHARED / run.trace)
-    cluster, profiles = ClusterSpec.parse(run.cluster), _profiles(run.profiles)
+    cluster, profiles = ClusterSpec.parse(run.cluster), read_shared(run.profiles)
     _load_code(run, trace)
     result = simulate(
         trace,
@@ -126,7 +129,7 @@ def _load_code(run: Run, trace: Trace) -> None:
     if key in _loaded:
         return
     quick = "pollux?generations=2,population=10" if run.policy.startswith("pollux") else run.policy
-    cluster, profiles = ClusterSpec.parse(run.cluster), _profiles(run.profiles)
+    cluster, profiles = ClusterSpec.parse(run.cluster), read_shared(run.profiles)
     simulate(trace, cluster, make_policy(quick), run.sim, record=True, profiles=profiles)
     _loaded.add(key)
 
@@ -135,12 +138,13 @@ _loaded: set[tuple[object, ...]] = set()
 
 
 @cache
-def _profiles(folder: str | None) -> Mapping[str, ModelProfile] | None:
+def read_shared(folder: str | None) -> Mapping[str, ModelProfile] | None:
+    """Profiles in a folder of measured data; None: the shipped ones."""
     return None if folder is None else read_profiles(SHARED / folder)
 
 
-def store(folder: Path, run: Run, result: Result) -> None:
-    """Write a result whole or not at all."""
+def store(folder: Path, run: Run, result: Any) -> None:
+    """Write a result, a dataclass with ``same_code``, whole or not at all."""
     kept = asdict(result)
     del kept["same_code"]
     path = folder / f"{run.label}.json"
@@ -150,6 +154,11 @@ def store(folder: Path, run: Run, result: Result) -> None:
 
 def recall(folder: Path, run: Run, keep: bool = False) -> Result | None:
     """The result of a run; None if there is none, or none of this code and data. ``keep``: of older code will do."""
+    return recall_as(Result, folder, run, keep)
+
+
+def recall_as(kind: Callable[..., R], folder: Path, run: Run, keep: bool = False) -> R | None:
+    """:func:`recall` of what a study keeps of its runs."""
     current = digest(run)  # first, so that a file edited while runs go on is not taken for the one that they use
     try:
         kept = json.loads((folder / f"{run.label}.json").read_text())
@@ -158,7 +167,7 @@ def recall(folder: Path, run: Run, keep: bool = False) -> Result | None:
     same = kept.pop("digest") == current
     if kept.pop("run") != json.loads(json.dumps(asdict(run))) or not (same or keep):
         return None
-    return Result(**kept, same_code=same)
+    return kind(**kept, same_code=same)
 
 
 @cache
@@ -166,10 +175,10 @@ def digest(run: Run) -> str:
     """Of the code that decides when the jobs of a run end, and of what it reads."""
     found = hashlib.sha256()
     policy = BASELINES[run.policy.partition("?")[0]].__module__
-    for module in sorted(_closure(("envs.simulate", "traces.measured", policy))):
+    for module in sorted(_closure(("envs.simulate", "traces.measured", policy, *run.code))):
         found.update(_code(_file(module)).encode())
     for name in filter(None, (run.trace, run.profiles)):
-        found.update(_data(name))
+        found.update(name.encode() if is_built_in(name) else _data(name))
     if run.profiles is None or run.sim.knowledge == "profile":
         found.update((ROOT / "traces/model_profiles.json").read_bytes())
     return found.hexdigest()[:16]

@@ -2,15 +2,18 @@
 
 numba's cache key is the modification time of one file: it misses edits in the files that a function
 calls into, and the bounds-check flag. So the cache lives in a folder named after a digest of every
-source file of the core and of that flag.
+source file of the core and of that flag. And numba names compiled functions after their record types by a
+number that it counts in each process: two processes may give two types the same one, and a third that
+loads both would call the wrong function. So records are named by what they hold.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numba
 
@@ -44,6 +47,17 @@ def is_compiled() -> bool:
     return any(cache_dir().rglob("*.nbi"))
 
 
+@cache
+def _digest(name: str) -> int:
+    return int(hashlib.sha256(name.encode()).hexdigest()[:15], 16)
+
+
+def _mangling_args(record: Any) -> tuple[str, tuple[int]]:
+    """What a record type contributes to the names of functions compiled for it: its fields, offsets and size."""
+    return "Record", (_digest(record.name),)
+
+
+numba.types.Record.mangling_args = property(_mangling_args)  # type: ignore[assignment]
 numba.config.CACHE_DIR = str(cache_dir())  # type: ignore[attr-defined]
 
 # _nrt=False (missing in numba's stubs): the core allocates nothing, so it needs no reference counts. With them, passing
