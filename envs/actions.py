@@ -47,6 +47,7 @@ EDITS: tuple[tuple[str, str], ...] = (
 )
 NUM_EDITS = len(EDITS)
 COMMIT = 0
+SERVICE = -2  # instead of the slot that an edit has changed
 LADDER = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # GPUs of an elastic job
 # The rungs next to each number of GPUs, constants of the compiled code; above the last, one that nobody gets.
 RUNG_ABOVE = np.array([min((r for r in LADDER if r > n), default=MAX_REPLICAS + 1) for n in range(MAX_REPLICAS + 1)])
@@ -237,7 +238,7 @@ def fill_mask(s, mask):
     for n in range(s.num_nodes):
         most_free = max(most_free, s.node_free[n])
         free_nodes += s.node_free[n] > 0
-        largest = max(largest, s.node_gpus[n])
+        largest = max(largest, s.max_node_gpus[s.node_type[n]])
     if s.placement_rule != CONSOLIDATED:
         largest = 0
     if s.num_types > 1:
@@ -253,12 +254,12 @@ def fill_mask(s, mask):
 
 @jit
 def apply_edit(s, action, log):
-    """Apply a valid edit; the slot it changed, or -1: it changed a service."""
+    """Apply a valid edit; the slot it changed, or SERVICE."""
     j = (action - 1) // NUM_EDITS
     edit = (action - 1) % NUM_EDITS
     if j >= s.num_slots:
         apply_service_edit(s, action - 1 - s.num_slots * NUM_EDITS)
-        return -1
+        return SERVICE
     if edit == Edit.YIELDS:
         s.yields[j] = 1 - s.yields[j]
         return j

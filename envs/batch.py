@@ -17,6 +17,7 @@ from envs.actions import COMMIT, num_actions
 from envs.allocator import allocate, make_scratch
 from envs.commit import commit
 from envs.episode import (
+    COMMITTED,
     HALTED,
     INVALID_ACTION,
     NOTHING,
@@ -79,9 +80,9 @@ def reset_row(b, states, w, results, log, settings, windows, obs, mask):
 
 @jit
 def finish_row(b, states, w, results, log, settings, windows, code, slot, obs, mask, final_obs, reward):
-    """Reward, autoreset and observation of row ``b`` after a step that led to ``code`` and edited ``slot``, or -1."""
+    """Reward, autoreset and observation of row ``b`` after step_episode(), which led to ``code`` and ``slot``."""
     s = states[b]
-    if slot < 0:
+    if slot == COMMITTED:
         reward[b] = take_reward(s)
     if code in (TERMINATED, TRUNCATED):
         if settings.autoreset == SAME_STEP:
@@ -107,7 +108,9 @@ def step_weights(states, w, results, log, settings, windows, weights, scratch, o
             allocate(s, w, weights[b], scratch[0], log)
             commit(s, w, log)
             code = run_to_pass(s, w, results[b, (s.episode - 1) % 2], log)
-            code = finish_row(b, states, w, results, log, settings[0], windows, code, -1, obs, mask, final_obs, reward)
+            code = finish_row(
+                b, states, w, results, log, settings[0], windows, code, COMMITTED, obs, mask, final_obs, reward
+            )
         outcome[b] = code
         worst = max(worst, code)
     return worst

@@ -17,11 +17,13 @@ from envs.layout import FREE, OK, RUNNING, STALLED, UNFINISHED
 from envs.observe import fill_observation, refresh_observation
 from envs.pods import close_accounts
 from envs.rng import Purpose, uniform
+from envs.serving import serve
 
 # What the reward integrates.
 JOB_TIME, TIME, NOTHING = 0, 1, 2
 # What a step led to.
 RUNNING_ON, TERMINATED, TRUNCATED, INVALID_ACTION, HALTED = 0, 1, 2, 3, 4
+COMMITTED = -1  # instead of the slot that a step has edited
 IDLE_S = 60.0  # how far the clock moves when jobs wait, nothing runs and nothing will happen
 
 
@@ -39,7 +41,7 @@ def clear_results(results):
         row = results[i]
         row.first_start = row.finish = row.queueing_delay = math.nan
         row.service = row.paused_gpu_s = 0.0
-        row.num_rescales = row.num_preemptions = 0
+        row.num_rescales = row.num_preemptions = row.warm = 0
         row.status = UNFINISHED
 
 
@@ -70,12 +72,14 @@ def begin_episode(s, w, results, log, start, settings):
     start_window(s, start, stop, 0.0 if settings.own_clock else w.jobs[start].arrival)
     s.last_window, s.window = s.window, start
     s.episode += 1
-    work = 0.0
+    work, serving = 0.0, 0.0
     for i in range(start, stop):
         work += w.jobs[i].serial_s
+        if w.jobs[i].service >= 0:
+            serving += w.jobs[i].start_up + w.jobs[i].work
     # One job after another would be done by then, even with a pause each.
     waits = max(60.0, s.interval) + max(s.rescale_pause, w.jobs[start].longest_pause)
-    bound = w.jobs[stop - 1].arrival - s.origin + work + (stop - start) * waits
+    bound = w.jobs[stop - 1].arrival - s.origin + work + serving + (stop - start) * waits
     s.horizon = settings.horizon if settings.horizon > 0 else bound
     s.reward_scale = settings.scale if settings.scale > 0 else max(work, 1.0)
     s.rewarded = 0.0
@@ -139,6 +143,8 @@ def run_to_pass(s, w, results, log):
             if t >= s.horizon:
                 return truncate(s, w, results)
             integrate_to(s, t)
+            if s.num_queued > 0:  # an edit may have freed a device
+                serve(s, w, log)
             s.edits_left = s.edit_budget
             return RUNNING_ON
         else:
@@ -157,16 +163,19 @@ def take_reward(s):
 
 @jit
 def step_episode(s, w, results, log, mask, action):
-    """Take one action; what it led to. Nothing changes on INVALID_ACTION."""
+    """Take one action; what it led to, and the slot or SERVICE that it edited, or COMMITTED.
+
+    Nothing changes on INVALID_ACTION.
+    """
     if action < 0 or action >= mask.shape[0] or not mask[action]:
-        return INVALID_ACTION, -1
+        return INVALID_ACTION, COMMITTED
     if action != COMMIT:
         slot = apply_edit(s, action, log)
         s.edits_left -= 1
         if s.edits_left > 0:
             return RUNNING_ON, slot
     commit(s, w, log)
-    return run_to_pass(s, w, results, log), -1
+    return run_to_pass(s, w, results, log), COMMITTED
 
 
 @jit

@@ -133,7 +133,8 @@ class Trace:
     def window_starts(self, count: int, length: int, split: Split = "all") -> list[int]:
         """Starts of ``count`` windows of ``length`` jobs, evenly spaced inside a split."""
         starts = self.possible_starts(length, split)
-        return [int(starts[round(x)]) for x in np.linspace(0, len(starts) - 1, count)]
+        first = int(np.searchsorted(self.job_rows, starts[0]))
+        return [int(self.job_rows[round(x)]) for x in np.linspace(first, first + len(starts) - 1, count)]
 
 
 def make_trace(

@@ -197,3 +197,30 @@ def test_no_episode_shows_warm_hits_of_another():
         if window == 0:
             assert env.batch.episode_jobs(0)["warm"].tolist() == [False, False, True, False, False]
     assert not env.batch.episode_jobs(0)["warm"].any()
+
+
+# --- time that no job decides ---
+
+
+def test_the_horizon_leaves_time_for_tasks() -> None:
+    """A task that keeps the only GPU for longer than the jobs run must not make a truncation of every schedule."""
+    env, over = hand_env([(1, 1.0, 10.0)], [("a", 0.0, 400.0)], "1x1", horizon_s=None), False
+    while not over:
+        starts = env.action_masks()[1 + Edit.MORE]
+        _, _, terminated, truncated, info = env.step(1 + Edit.MORE if starts else COMMIT)
+        over = terminated or truncated
+    assert terminated
+    assert (info["episode_metrics"]["num_unfinished"], info["episode_metrics"]["num_completed"]) == (0, 1)
+
+
+def test_a_task_is_served_although_the_agent_idles() -> None:
+    """A GPU that an edit has freed goes to the waiting task at the next time the clock shows, if no event is sooner."""
+    columns = {"share_milli": [500, 1000]}  # of a GPU that jobs share inference takes nothing
+    env = hand_env([(1, 0.0, 500.0), (1, 18.0, 500.0)], [("a", 15.0, 5.0)], "1x1", columns=columns)
+    env.step(1 + Edit.MORE)
+    while env.batch.states[0].now < 20.0:
+        env.step(COMMIT)
+    assert env.batch.states[0].num_queued == 1
+    env.step(1 + Edit.LESS)
+    env.step(COMMIT)
+    assert (env.batch.states[0].now, env.batch.states[0].num_queued) == (30.0, 0)
