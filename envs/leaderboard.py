@@ -15,7 +15,7 @@ from rich.text import Text
 from envs.results import IQM, RANKED_BY, Difference, Estimates, Policy, Tables
 from envs.statistics import MIN_REPETITIONS, Estimate
 
-NUMBERS = (  # metric, heading
+NUMBERS: tuple[tuple[str, str], ...] = (  # metric, heading
     ("p99_jct_s", "p99 jct [s]"),
     ("mean_queueing_delay_s", "queueing [s]"),
     ("makespan_s", "makespan [s]"),
@@ -24,6 +24,10 @@ NUMBERS = (  # metric, heading
     ("utilisation_allocated", "utilisation"),
     ("num_preemptions", "preemptions"),
     ("num_rescales", "rescales"),
+)
+TASK_NUMBERS = (  # of inference tasks, where there are any
+    ("mean_latency_s", "latency [s]"),
+    ("slo_violations", "late tasks"),
 )
 # Left out first when the terminal is too narrow for all columns.
 SPARE = (
@@ -37,7 +41,7 @@ SPARE = (
     "utilisation",
     "queueing [s]",
 )
-SPARE_LAST = ("p99 jct [s]", "reads")
+SPARE_LAST = ("p99 jct [s]", "reads", "latency [s]")
 TEXT = ("policy", "batch", "reads")  # read from the left, unlike numbers
 
 
@@ -60,6 +64,8 @@ def make_leaderboard(
     repeated = any(metrics[RANKED_BY].n > 1 for metrics in estimates.values())
     rescaled = any(metrics["num_rescales"].value > 0 for metrics in estimates.values())
     numbers = NUMBERS if rescaled else NUMBERS[:-1]
+    if any(not np.isnan(metrics["mean_latency_s"].value) for metrics in estimates.values()):
+        numbers += TASK_NUMBERS
     headings = ["policy", "mean jct [s]"]
     headings += ["IQM [s]"] * repeated
     headings += [heading for _, heading in numbers]

@@ -30,7 +30,8 @@ Floats = npt.NDArray[np.float64]
 CURVE_POINTS = 400
 GANTT_GPUS = 128  # more rows than this are no longer distinguishable
 GANTT_BLOCKS = 12_000
-GANTT_JOBS = 300  # runs of more jobs are drawn for the time in which this many jobs arrive, in their middle
+# Longer runs are drawn for the time in which this many jobs, or jobs and inference tasks, arrive in their middle.
+GANTT_JOBS, GANTT_ROWS = 300, 3000
 DPI = 110
 WIDTH = 10.0  # of Gantt charts [inches]
 
@@ -39,6 +40,7 @@ COLOURS = (
     "#332288", "#cc6677", "#117733", "#ddaa33", "#4477aa", "#aa4499",
     "#44aa99", "#882255", "#999933", "#ee6677", "#66ccee", "#555555",
 )  # fmt: skip
+TASK_COLOUR = "#bbbbbb"  # of all inference tasks
 # A job has the same colour in every Gantt chart; jobs that share one are told apart by their numbers.
 JOB_COLOURS = (
     "#4e79a7", "#f28e2b", "#76b7b2", "#e15759", "#59a14f", "#edc948",
@@ -129,11 +131,11 @@ def busiest_runs(outcomes: Sequence[Outcome], order: Sequence[str]) -> list[Outc
 
 
 def mostly_done(outcomes: Sequence[Outcome]) -> float:
-    """When 9 of 10 of the jobs that complete have done so under every policy [s]; inf: none does.
+    """When 9 of 10 of the training jobs that complete have done so under every policy [s]; inf: none does.
 
     Durations have long tails: drawn to its end, a run is a picture of its last few jobs.
     """
-    finishes = [outcome.jobs["finish_s"].dropna() for outcome in outcomes]
+    finishes = [o.jobs.loc[o.jobs["kind"] == "training", "finish_s"].dropna() for o in outcomes]
     return max((float(finish.quantile(0.9)) for finish in finishes if len(finish)), default=np.inf)
 
 
@@ -167,26 +169,28 @@ def clip_for_gantt(trace: Trace, intervals: pd.DataFrame) -> pd.DataFrame:
     """What a Gantt chart of this run shows, the same part of the run for every policy, one row a block.
 
     A block is a stretch of ``rows`` neighbouring GPUs from ``gpu`` on that ``job`` held from ``start_s`` to ``end_s``,
-    while it held ``held`` GPUs in all, those outside the chart too.
+    while it held ``held`` GPUs in all, those outside the chart too; ``task``: an inference task.
     """
     shown = intervals
-    if len(trace) > GANTT_JOBS:
-        middle = (len(trace) - GANTT_JOBS) // 2
+    rows = min(GANTT_ROWS, GANTT_JOBS * len(trace) // len(trace.job_rows))
+    if len(trace) > rows:
+        middle = (len(trace) - rows) // 2
         arrivals = trace.jobs["arrival_s"]
-        shown = clip_intervals(shown, float(arrivals.iloc[middle]), float(arrivals.iloc[middle + GANTT_JOBS]))
+        shown = clip_intervals(shown, float(arrivals.iloc[middle]), float(arrivals.iloc[middle + rows]))
     allocation = ["job", "start_s", "end_s"]  # all intervals of a job end whenever its set of GPUs changes
     shown = shown.assign(held=shown.groupby(allocation)["gpu"].transform("size"))
     shown = shown[shown["gpu"] < GANTT_GPUS].sort_values([*allocation, "gpu"])
     parts = shown[[*allocation, "gpu"]].diff().ne([0, 0, 0, 1]).any(axis=1)
     blocks = shown.groupby(parts.cumsum().to_numpy())
     merged = blocks[["gpu", *allocation, "held"]].first().assign(rows=blocks.size())
+    merged["task"] = merged["job"].isin(np.flatnonzero(trace.jobs["kind"] == "inference"))
     return merged.sort_values(["start_s", "gpu"]).head(GANTT_BLOCKS)
 
 
 def draw_gantt(outcome: Outcome, cluster: ClusterSpec, until: float = np.inf) -> Figure:
     """Who held each of the first ``GANTT_GPUS`` GPUs in the clip of the run, up to ``until`` [s].
 
-    Lines separate nodes. A block is labelled "job ×GPUs", where there is room for it.
+    Lines separate nodes. A block of a training job is labelled "job ×GPUs", where there is room for it.
     """
     clip = clip_intervals(outcome.gantt, -np.inf, until)
     rows = min(cluster.num_gpus, GANTT_GPUS)
@@ -198,7 +202,9 @@ def draw_gantt(outcome: Outcome, cluster: ClusterSpec, until: float = np.inf) ->
     span = (end - origin) / divisor
     clip = clip.assign(left=(clip["start_s"] - origin) / divisor, right=(clip["end_s"] - origin) / divisor)
     _draw_blocks(axes, clip, span)
-    _label_blocks(axes, clip, 0.94 * WIDTH / span, height / rows)  # the rest of the width is for the labels of GPUs
+    _label_blocks(
+        axes, clip[~clip["task"]], 0.94 * WIDTH / span, height / rows
+    )  # the rest of the width is for the labels of GPUs
     boundaries = np.concatenate([[0], np.cumsum(cluster.node_gpus)])
     boundaries = boundaries[boundaries <= rows]
     for boundary in boundaries:
@@ -209,7 +215,7 @@ def draw_gantt(outcome: Outcome, cluster: ClusterSpec, until: float = np.inf) ->
     late, late_unit = time_unit(origin)
     axes.set_xlabel(f"time [{unit}]" + (f" after {origin / late:.1f} {late_unit}" if origin > 0 else ""))
     axes.set_ylabel("GPU" if rows == cluster.num_gpus else f"GPU (first {rows} of {cluster.num_gpus})")
-    axes.set_title(outcome.policy.name, loc="left", fontsize=10)
+    axes.set_title(outcome.policy.name + (" (grey: inference)" if clip["task"].any() else ""), loc="left", fontsize=10)
     return figure
 
 
@@ -217,7 +223,7 @@ def _draw_blocks(axes: Axes, clip: pd.DataFrame, span: float) -> None:
     left, right, top = (clip[name].to_numpy() for name in ("left", "right", "gpu"))
     bottom = top + clip["rows"].to_numpy()
     corners = np.stack([np.stack([left, left, right, right], 1), np.stack([top, bottom, bottom, top], 1)], axis=2)
-    colours = [_colour(job) for job in clip["job"]]
+    colours = [TASK_COLOUR if task else _colour(job) for job, task in zip(clip["job"], clip["task"], strict=True)]
     # White edges would wash narrow blocks out, until a full cluster looks idle.
     edges = ["white" if wide else colour for wide, colour in zip(right - left > 0.004 * span, colours, strict=True)]
     axes.add_collection(PolyCollection(list(corners), facecolors=colours, edgecolors=edges, linewidths=0.3))

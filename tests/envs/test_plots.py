@@ -7,17 +7,28 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.colors import to_hex
 
-from envs.plots import GANTT_GPUS, busiest_runs, clip_for_gantt, draw_gantt, draw_timelines, mostly_done
+from envs.plots import (
+    GANTT_GPUS,
+    JOB_COLOURS,
+    TASK_COLOUR,
+    busiest_runs,
+    clip_for_gantt,
+    draw_gantt,
+    draw_timelines,
+    mostly_done,
+)
 from envs.results import Outcome, Policy
 from envs.spec import ClusterSpec
 from tests.envs.core_support import hand
+from traces.trace import make_trace
 
 CLUSTER = ClusterSpec.parse("1x2")
 
 
 def outcome(policy, window, delay, finishes=(), seed=0):
-    jobs = pd.DataFrame({"finish_s": np.array(finishes, np.float64)})
+    jobs = pd.DataFrame({"finish_s": np.array(finishes, np.float64), "kind": "training"})
     gantt = pd.DataFrame({"node": [0], "gpu": [0], "job": [0], "start_s": [0.0], "end_s": [100.0]})
     gantt = clip_for_gantt(hand([(1, 0, 100)]), gantt)
     return Outcome(Policy(policy, "fixed", (), True), window, seed, {"mean_queueing_delay_s": delay}, jobs, jobs, gantt)
@@ -44,6 +55,8 @@ def test_a_tail_is_cut_where_the_slowest_policy_has_nine_of_ten_jobs_done():
     assert mostly_done([early]) == 100
     assert mostly_done([early, late, outcome("c", 0, 0.0)]) == 200
     assert mostly_done([outcome("c", 0, 0.0, [np.nan])]) == np.inf
+    tasks = replace(early, jobs=pd.concat([early.jobs, pd.DataFrame({"finish_s": [5e3] * 20, "kind": "inference"})]))
+    assert mostly_done([tasks]) == 100
 
 
 @pytest.mark.parametrize(("until", "end"), [(40.0, 40.0), (np.inf, 100.0)])
@@ -100,3 +113,35 @@ def test_a_busy_gpu_looks_busy_however_often_its_job_changes():
     white = (blocks.get_edgecolors() == 1).all(axis=1)
     assert white.sum() == 1
     assert (blocks.get_edgecolors()[~white] == blocks.get_facecolors()[~white]).all()
+
+
+def test_inference_tasks_are_grey_and_nameless():
+    trace = make_trace(
+        "t",
+        {
+            "arrival_s": [0.0, 0.0],
+            "num_gpus": [1, 1],
+            "duration_s": [50.0, 50.0],
+            "kind": ["training", "inference"],
+            "service": ["", "a"],
+            "start_up_s": [np.nan, 1.0],
+        },
+    )
+    blocks = clip_for_gantt(trace, intervals((0, 0, 0, 0.0, 50.0), (0, 1, 1, 0.0, 50.0)))
+    axes = draw_gantt(replace(outcome("a", 0, 0.0), gantt=blocks), CLUSTER).axes[0]
+    assert [text.get_text() for text in axes.texts] == ["0 ×1"]
+    faces = axes.collections[0].get_facecolors()
+    assert [to_hex(face) for face in faces] == [JOB_COLOURS[0], TASK_COLOUR]
+    assert "grey: inference" in axes.get_title(loc="left")
+
+
+def test_long_runs_with_tasks_are_cut_by_jobs_and_by_rows():
+    """400 jobs, one in 100 s, and 20 tasks after each: 300 jobs would be 6300 rows, so 3000 rows are shown."""
+    rows = [("training", "", np.nan)] + [("inference", "a", 1.0)] * 20
+    kinds, services, starts = zip(*(rows * 400), strict=True)
+    arrivals = np.repeat(np.arange(400) * 100.0, 21) + np.tile(np.arange(21.0), 400)
+    columns = {"arrival_s": arrivals, "num_gpus": 1, "duration_s": 1.0}
+    trace = make_trace("t", pd.DataFrame({**columns, "kind": kinds, "service": services, "start_up_s": starts}))
+    held = [(0, 0, row, float(t), float(t) + 1.0) for row, t in enumerate(arrivals)]
+    shown = clip_for_gantt(trace, intervals(*held))
+    assert 2999 <= len(shown) <= 3001

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from envs.actions import NUM_EDITS
 from envs.env import ClusterEnv
 from envs.render import PAST_S, _draw, _intervals
 from tests.envs.core_support import hand
@@ -70,7 +71,7 @@ def test_every_holder_has_a_bar_by_hand():
         trace=hand([(2, 0, 10), (1, 0, 50), (2, 15, 5)]), cluster="1x2", num_slots=4, render_mode="rgb_array"
     )
     env.reset(seed=0)
-    for action in (1, 0, 9, 0):
+    for action in (1, 0, 1 + NUM_EDITS, 0):
         env.step(np.int64(action))
     bars = _intervals(env.batch)[["gpu", "job", "start_s", "end_s"]].to_numpy().tolist()
     assert sorted(bars) == [[0, 0, 0, 10], [0, 1, 10, 15], [1, 0, 0, 10]]
@@ -83,7 +84,7 @@ def test_fractions_that_still_run_are_drawn():
     trace = hand([(1, 0, 50), (1, 0, 50), (1, 5, 50)], share_milli=[500, 500, 1000])
     env = ClusterEnv(trace=trace, cluster="1x1", num_slots=4, render_mode="rgb_array")
     env.reset(seed=0)
-    for action in (1, 9, 0):
+    for action in (1, 1 + NUM_EDITS, 0):
         env.step(np.int64(action))
     assert sorted(_intervals(env.batch)["job"]) == [0, 1]
 

@@ -181,3 +181,13 @@ def test_json_has_no_nan(tmp_path):
     assert json.loads((tmp_path / "a.json").read_text()) == {"x": [1, None]}
     with pytest.raises(ValueError, match="JSON"):
         write_json(tmp_path / "a.json", {"x": float("nan")})
+
+
+def test_inference_has_columns_where_there_are_tasks():
+    runs = [outcome("a", 0, 0, 1.0), outcome("b", 0, 0, 2.0)]
+    for run in runs:
+        run.metrics["mean_latency_s"] = run.metrics["slo_violations"] = np.nan
+    assert not {"latency [s]", "late tasks"} & set(board_of(runs, ["b"]).headings)
+    runs[0].metrics.update(mean_latency_s=8.25, slo_violations=0.125)
+    cells = [dict(zip(board.headings, row, strict=True)) for board in [board_of(runs, ["b"])] for row in board.rows]
+    assert [(row["latency [s]"], row["late tasks"]) for row in cells] == [("8.250", "0.125"), ("", "")]
