@@ -1,4 +1,4 @@
-"""Look at, convert and generate traces, fit profiles: ``python -m traces info|convert|generate|list|fetch|fit``."""
+"""Look at, convert and generate traces, fit and measure profiles: ``python -m traces COMMAND``."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from traces.generators import GENERATORS, build
 from traces.load import load_trace
 from traces.measured import read_profiles
 from traces.musher_csv import write_trace
+from traces.profile_layers import ProfileLayers
 from traces.profiles import ProfileError
 from traces.published import PUBLISHED, published
 from traces.readers import READERS
@@ -184,6 +185,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         | Annotated[List, tyro.conf.subcommand("list")]
         | Annotated[Fetch, tyro.conf.subcommand("fetch")]
         | Annotated[Fit, tyro.conf.subcommand("fit")]
+        | Annotated[ProfileLayers, tyro.conf.subcommand("profile-layers")]
     )
     return run(prog, lambda: parse_arguments(form, prog, arguments, __doc__)(), TraceError, ProfileError)
 
