@@ -25,7 +25,7 @@ from agents.config import A2CConfig, PPOConfig, TrainConfig
 from agents.network import NetworkConfig
 from baselines import BASELINES
 from baselines.policy import oracle_use, prepare
-from docs import layer_tables, profiles_tables
+from docs import freezing_tables, layer_tables, profiles_tables
 from envs.actions import EDITS
 from envs.features import FEATURES
 from envs.metrics import JOB_COLUMNS, METRICS
@@ -209,6 +209,12 @@ TABLES: dict[str, Callable[[], str]] = {
     "objectives": objectives,
     "profile-models": profiles_tables.models,
     "profile-errors": profiles_tables.errors,
+    "freezing-made-with": freezing_tables.made_with,
+    "freezing-unfrozen": freezing_tables.unfrozen,
+    "freezing-schedules": freezing_tables.schedules,
+    "freezing-constants": freezing_tables.constants,
+    "freezing-errors": freezing_tables.errors,
+    "freezing-figures": freezing_tables.figures,
     "layer-totals": layer_tables.totals,
     "layer-times": layer_tables.times,
     "metrics": metrics,

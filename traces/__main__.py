@@ -16,6 +16,7 @@ from traces.command_line import parse_arguments, run
 from traces.fit import table_of, write_table
 from traces.generators import GENERATORS, build
 from traces.load import load_trace
+from traces.measure_freezing import MeasureFreezing
 from traces.measured import read_profiles
 from traces.musher_csv import write_trace
 from traces.profile_layers import ProfileLayers
@@ -186,6 +187,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         | Annotated[Fetch, tyro.conf.subcommand("fetch")]
         | Annotated[Fit, tyro.conf.subcommand("fit")]
         | Annotated[ProfileLayers, tyro.conf.subcommand("profile-layers")]
+        | Annotated[MeasureFreezing, tyro.conf.subcommand("measure-freezing")]
     )
     return run(prog, lambda: parse_arguments(form, prog, arguments, __doc__)(), TraceError, ProfileError)
 

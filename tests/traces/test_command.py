@@ -86,7 +86,7 @@ def test_fetch_gives_directions(name, capsys):
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        ([], "Expected one of {info, convert, generate, list, fetch, fit, profile-layers}"),
+        ([], "Expected one of {info, convert, generate, list, fetch, fit, profile-layers, measure-freezing}"),
         (["inform"], "inform"),
         (["info"], "PATH|NAME"),
         (["info", "x", "--cluster-gpus", "many"], "--cluster-gpus"),
