@@ -202,9 +202,8 @@ def draw_gantt(outcome: Outcome, cluster: ClusterSpec, until: float = np.inf) ->
     span = (end - origin) / divisor
     clip = clip.assign(left=(clip["start_s"] - origin) / divisor, right=(clip["end_s"] - origin) / divisor)
     _draw_blocks(axes, clip, span)
-    _label_blocks(
-        axes, clip[~clip["task"]], 0.94 * WIDTH / span, height / rows
-    )  # the rest of the width is for the labels of GPUs
+    width = 0.94 * WIDTH  # the rest is for the labels of GPUs
+    _label_blocks(axes, clip[~clip["task"]], width / span, height / rows)
     boundaries = np.concatenate([[0], np.cumsum(cluster.node_gpus)])
     boundaries = boundaries[boundaries <= rows]
     for boundary in boundaries:
