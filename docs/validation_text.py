@@ -94,7 +94,8 @@ Why what remains does. Tolerances were set beforehand, by what a scheduler's dec
 * **`afs` gives ncf several GPUs there**, since it alone reads no job's limit; with us ncf has one under this compat.
 * **`aryl` is chaotic.** Its knapsack favours long jobs, so that every short job waits for the end of a long queue, and
   whoever is just let in decides the mean. Runs of the original that differ in one setting, which hardly concerns
-  training, are further apart than ours is from theirs.
+  training, are further apart than ours is from theirs. Whether a rule of ours differs besides, we do not
+  know: for `tiresias`, two did.
 * **Compat off** is another scheduler in two cases: our `tiresias` lowers a job's priority after 3250 and 7200 GPU-s,
   theirs after 16 GPU-hours; our `lyra` serves base demands shortest first, their `aryl` maximises what makes short jobs
   wait. Elsewhere it is the simulator: progress is not rounded to whole seconds, tasks are also placed at passes,
