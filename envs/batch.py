@@ -198,7 +198,8 @@ class Batch:
             raise ValueError("only a batch of one can record GPU intervals")
         self.settings, self.num_envs, self.layout, self.autoreset = settings, num_envs, settings.layout, autoreset
         self.jobs, self.windows = settings.workload.jobs, settings.windows
-        self.states = make_state(num_envs, settings.num_slots, settings.cluster, settings.sim)
+        layered = bool((self.jobs["modules"] > 0).any())
+        self.states = make_state(num_envs, settings.num_slots, settings.cluster, settings.sim, layered)
         set_inference(self.states, self.jobs)
         set_order(self.states, ListOrder(Key.ARRIVAL))
         self.states["skip_idle"] = 1

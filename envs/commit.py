@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 
 from envs.clock import is_multiple
+from envs.freezing import set_depth
 from envs.jit import jit, jit_inline
 from envs.layout import CONSTANT, HELIOS, LYRA, RESTART, RUNNING, WAITING
 from envs.online import choose_batch
@@ -115,6 +116,8 @@ def start_hold(s, w, j, before):
 @jit
 def start(s, w, j):
     """Book the start or resumption of waiting slot ``j``."""
+    if s.layered and s.modules[j] > 0:
+        set_depth(s, j, s.next_depth[j])
     s.queueing_delay[j] += s.now - s.waiting_since[j]
     if s.level[j] > 0:
         s.level_wait[j] += s.now - s.waiting_since[j]
@@ -135,6 +138,8 @@ def migrate(s, w, j):
     before = s.held_gpus[j]
     settle_hold(s, j)
     settle_progress(s, j)
+    if s.layered and s.modules[j] > 0:
+        set_depth(s, j, s.next_depth[j])
     s.num_rescales[j] += 1
     if s.gpus[j] != before:
         s.level_service[j] += s.demand[j] * (s.now - s.level_since[j])
@@ -197,6 +202,18 @@ def change_rate(s, w, j):
 
 
 @jit
+def change_depth(s, w, j):
+    """Book a change of depth alone of running slot ``j``: a short pause, at whose end it saves as after any other."""
+    settle_hold(s, j)
+    settle_progress(s, j)
+    set_depth(s, j, s.next_depth[j])
+    s.anchor[j] = s.pause_end[j] = max(s.anchor[j], s.now + s.freeze_pause)
+    s.saved[j], s.saved_at[j] = s.done[j], s.anchor[j]
+    set_rate(s, w, j)
+    set_finish(s, j)
+
+
+@jit
 def keep_phase(s, slots, count, phase):
     """Drop from a list of slots those in another phase; the new length."""
     kept = 0
@@ -227,6 +244,9 @@ def book(s, w, j):
             change = STOPPED
         elif s.gpus[j] != s.held_gpus[j] or s.node_hash[j] != s.held_hash[j]:
             migrate(s, w, j)
+            change = MIGRATED
+        elif s.layered and s.next_depth[j] != s.depth[j]:
+            change_depth(s, w, j)
             change = MIGRATED
     elif s.gpus[j] > 0:
         start(s, w, j)

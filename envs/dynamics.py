@@ -20,6 +20,7 @@ from envs.commit import (
 )
 from envs.devices import release
 from envs.failures import first_toggles, toggle_due
+from envs.freezing import begin_layers, catch_up, move_modules, residual, set_depth
 from envs.jit import jit, jit_inline
 from envs.layout import COMPLETED, FREE, LOG_FULL, OK, REJECTED, RUNNING, SLOTS_FULL, STALLED, WAITING
 from envs.levels import cross_levels, promote_due, promotion_time, set_entries
@@ -72,6 +73,7 @@ def clear_slot(s, j, arrival):
     s.saved[j] = s.saved_at[j] = s.seen_sqr[j] = s.seen_var[j] = 0.0
     s.num_starts[j] = s.num_rescales[j] = s.num_preemptions[j] = s.level[j] = s.level_started[j] = 0
     s.gpus[j] = s.node_hash[j] = s.num_nodes_held[j] = s.held_gpus[j] = s.held_hash[j] = 0
+    s.depth[j], s.penalty[j] = 0, 0.0
     s.first_gpu[j] = -1
 
 
@@ -95,6 +97,8 @@ def admit(s, w, row):
     s.estimate[j], s.work[j], s.klass[j], s.max_gpus[j] = job.estimate, job.work, job.klass, job.max_gpus
     s.target[j] = job.work if job.klass < 0 else w.floats[w.classes[job.klass].progress_at]
     clear_slot(s, j, job.arrival - s.origin)
+    if s.layered:
+        begin_layers(s, w, row, j)
     s.phase[j] = WAITING
     insert_waiting(s, j)
 
@@ -146,6 +150,8 @@ def complete(s, j, results, log):
     row.paused_gpu_s = s.paused_gpu_s[j]
     row.num_rescales = s.num_rescales[j]
     row.num_preemptions = s.num_preemptions[j]
+    if s.layered and s.modules[j] > 0:
+        row.residual, row.depth_changes = residual(s, j), s.depth_changes[j]
     row.status = COMPLETED
     s.num_completed += 1
     s.num_unfinished -= 1
@@ -171,6 +177,27 @@ def next_epoch(s, w, j):
     set_finish(s, j)
 
 
+@jit
+def goes_on(s, w, j):
+    """Whether slot ``j``, whose work is done, trains on with nothing frozen because its layers lack too much."""
+    s.done[j] = s.target[j]
+    move_modules(s, j)
+    more = 0.0 if s.extra_work[j] > 0 else catch_up(s, j, s.most_residual)  # once is enough: nothing is frozen then
+    if not more > 0:
+        return False
+    s.anchor[j] = s.finish[j]
+    s.saved[j], s.saved_at[j] = s.done[j], s.anchor[j]
+    more *= s.work[j] - s.extra_work[j]
+    s.extra_work[j] += more
+    s.work[j] += more
+    s.target[j] = s.work[j]
+    set_depth(s, j, 0)
+    s.max_depth[j] = 0  # else it might never end
+    set_rate(s, w, j)
+    set_finish(s, j)
+    return True
+
+
 @jit_inline
 def complete_due(s, w, results, log):
     """End every epoch and every running job whose time has come; (a job completed, an epoch ended)."""
@@ -182,6 +209,8 @@ def complete_due(s, w, results, log):
         while s.finish[j] <= s.now and s.klass[j] >= 0 and s.target[j] < s.work[j]:
             next_epoch(s, w, j)
             ended = True
+        if s.finish[j] <= s.now and s.layered and s.modules[j] > 0 and goes_on(s, w, j):
+            continue
         if s.finish[j] <= s.now:
             complete(s, j, results, log)
             completed = True

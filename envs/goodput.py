@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -14,6 +14,7 @@ from envs.layout import MAX_REPLICAS
 from envs.shapes import Shapes, pack
 from envs.spec import ClusterSpec
 from envs.tables import CLASS_DTYPE, FIRST_RUN, Tables
+from traces.freezing import Freezing, freeze, layers_of
 from traces.profiles import ModelProfile, TypeProfile
 
 Floats = npt.NDArray[np.float64]
@@ -80,6 +81,20 @@ class JobClass:
     known: ModelProfile  # what schedulers believe
     batch: int
     truth_known: bool  # schedulers know the truth of each shape (knowledge oracle)
+    freezing: Freezing | None = None  # None: no layer is ever frozen
+
+    @property
+    def depths(self) -> range:
+        """Numbers of modules that may be frozen."""
+        return range(1 if self.freezing is None else layers_of(self.model.model)[1].max_frozen + 1)
+
+    def at_depth(self, depth: int) -> JobClass:
+        """The same jobs with their first ``depth`` modules frozen."""
+        if depth == 0 or self.freezing is None:
+            return self
+        return replace(
+            self, model=freeze(self.model, depth, self.freezing), known=freeze(self.known, depth, self.freezing)
+        )
 
     def options(self, gpu_type: str) -> Options:
         profile = self.model.types[gpu_type]
@@ -207,10 +222,13 @@ def isolated_s(model: ModelProfile, gpu_type: str, batch: int, gpus: int, node_g
     return float((np.diff(model.progress, prepend=0.0) / gains).sum() * (step + accum * grad))
 
 
-def build_classes(classes: Sequence[JobClass], cluster: ClusterSpec) -> tuple[Shapes, list[ClassTables]]:
-    """The tables of each class on the GPU types of a cluster."""
+Depths = list[ClassTables]  # of one class, by the number of modules frozen
+
+
+def build_classes(classes: Sequence[JobClass], cluster: ClusterSpec) -> tuple[Shapes, list[Depths]]:
+    """The tables of each class on the GPU types of a cluster, at every depth of freezing."""
     shapes = Shapes.of(cluster, [c.model for c in classes])
-    return shapes, [ClassTables(job, shapes) for job in classes]
+    return shapes, [[ClassTables(job.at_depth(depth), shapes) for depth in job.depths] for job in classes]
 
 
 class Packer:
@@ -229,22 +247,24 @@ class Packer:
         return np.concatenate([*self.parts, np.zeros(1)]).astype(dtype)
 
 
-def build_tables(jobs: np.recarray, shapes: Shapes, classes: Sequence[ClassTables]) -> Tables:
+def build_tables(jobs: np.recarray, shapes: Shapes, classes: Sequence[Depths]) -> Tables:
     """Tables of a workload whose elastic jobs are of these classes."""
     rows = np.zeros(len(classes), CLASS_DTYPE).view(np.recarray)
     floats, ints = Packer(), Packer()
     if classes:
         rows.pair_at = ints.add(shapes.pair)
         rows.necklace_at = ints.add(shapes.necklace) if shapes.necklace.shape[1] > 1 else -1
-    for row, built in zip(rows, classes, strict=True):
-        model = built.job.model
-        known, best = built.known_rates()
+    for row, depths in zip(rows, classes, strict=True):
+        built, model = depths[0], depths[0].job.model
+        rates = [at_depth.known_rates() for at_depth in depths]
+        known = np.stack([rate for rate, _ in rates])
+        true = np.stack([at_depth.true_rates(best) for at_depth, (_, best) in zip(depths, rates, strict=True)])
         row.epochs, row.work, row.init_batch = len(model.progress), model.progress[-1], model.init_batch
         row.first_delay, row.next_delay = model.first_delay_s, model.next_delay_s
-        row.shapes, row.known_shapes = len(shapes.gpus), known[0].size
+        row.shapes, row.known_shapes = len(shapes.gpus), known[0, 0].size
         row.num_options, row.num_batches = built.num_options, len(model.batches)
         row.progress_at = floats.add(model.progress)
-        row.rate_at, row.known_at = floats.add(built.true_rates(best)), floats.add(known)
+        row.rate_at, row.known_at = floats.add(true), floats.add(known)
         row.grad_at, row.step_at = floats.add(built.times[0]), floats.add(built.times[1])
         row.batches_at = floats.add(model.batches)
         row.sqr_at, row.var_at = floats.add(model.grad_sqr), floats.add(model.grad_var)
@@ -254,12 +274,12 @@ def build_tables(jobs: np.recarray, shapes: Shapes, classes: Sequence[ClassTable
     return Tables(jobs, rows, floats.array(np.float64), ints.array(np.int64))
 
 
-def iteration_tables(classes: Sequence[ClassTables]) -> tuple[Floats, Floats, Floats]:
-    """``iteration_s``, ``whole_iterations`` and ``epoch_iterations`` of Workload."""
-    longest = max((len(c.job.epochs) for c in classes), default=1)
+def iteration_tables(classes: Sequence[Depths]) -> tuple[Floats, Floats, Floats]:
+    """``iteration_s``, ``whole_iterations`` and ``epoch_iterations`` of Workload, nothing frozen."""
+    longest = max((len(depths[0].job.epochs) for depths in classes), default=1)
     seconds = np.full((len(classes), MAX_REPLICAS + 1), np.inf)
     whole, each = np.zeros((len(classes), longest)), np.zeros((len(classes), longest))
-    for c, built in enumerate(classes):
+    for c, (built, *_) in enumerate(classes):
         seconds[c], job = built.packed_iteration_s(), built.job
         batch = job.batch or job.model.init_batch
         work = np.diff(job.model.progress, prepend=0.0)

@@ -21,6 +21,7 @@ NODE_BUCKETS = (16, 64, 256, 1024, 4096, 16384)
 DEVICES_PER_NODE = 8  # capacity only: a node may have more if the cluster's devices fit in 8 N
 NUM_LEVELS = 64
 MAX_SERVICES = 64
+MAX_MODULES = 16  # of a layer profile
 
 # Phases of a slot.
 FREE, WAITING, RUNNING = 0, 1, 2
@@ -81,6 +82,11 @@ JOB_DTYPE = record_dtype(
         ("start_up", "f8"),
         ("klass", "i8"),
         ("max_gpus", "i8"),
+        ("modules", "i8"),
+        ("max_depth", "i8"),
+        ("first_end", "f8"),
+        ("last_end", "f8"),
+        ("end_shape", "f8"),
         ("isolated_s", "f8"),
         ("serial_s", "f8"),
         ("longest_pause", "f8"),
@@ -98,6 +104,8 @@ RESULT_DTYPE = record_dtype(
         ("num_rescales", "i8"),
         ("num_preemptions", "i8"),
         ("warm", "i8"),
+        ("residual", "f8"),
+        ("depth_changes", "i8"),
         ("status", "i8"),
     ]
 )
@@ -124,8 +132,8 @@ def node_bucket(cluster: ClusterSpec) -> int:
 
 
 @cache
-def state_dtype(slots: int, nodes: int, online: bool = False) -> np.dtype[Any]:
-    """Record type for a slot and a node capacity; ``online``: with room for observations of each job."""
+def state_dtype(slots: int, nodes: int, online: bool = False, layered: bool = False) -> np.dtype[Any]:
+    """Record type for a slot and a node capacity; with room for observations of each job, or for its layers."""
     points = (slots, MAX_POINTS) if online else (1, 1)
     sizes: dict[str, tuple[int, ...]] = {
         "J": (slots,),
@@ -137,18 +145,22 @@ def state_dtype(slots: int, nodes: int, online: bool = False) -> np.dtype[Any]:
         "P": (len(POD_STATES),),
         "JO": (*points, POINT),
         "JF": (points[0], PARAMETERS),
+        "JM": (slots if layered else 1, MAX_MODULES),
         "S": (SCRATCH_ROWS + points[1], PARAMETERS),
     }
     return record_dtype([(f.name, f.dtype, sizes[f.shape]) if f.shape else (f.name, f.dtype) for f in FIELDS], True)
 
 
-def make_state(batch: int, num_slots: int, cluster: ClusterSpec, config: SimConfig) -> np.recarray:
-    """``batch`` empty clusters, (B,) records, with ``num_slots`` job slots each."""
+def make_state(
+    batch: int, num_slots: int, cluster: ClusterSpec, config: SimConfig, layered: bool = False
+) -> np.recarray:
+    """``batch`` empty clusters, (B,) records, with ``num_slots`` job slots each, ``layered``: of jobs with layers."""
     config = config.resolve()
     online = config.knowledge == "online"
-    dtype = state_dtype(bucket(num_slots, SLOT_BUCKETS), node_bucket(cluster), online)
+    dtype = state_dtype(bucket(num_slots, SLOT_BUCKETS), node_bucket(cluster), online, layered)
     states = np.zeros(batch, dtype).view(np.recarray)
     states["num_slots"] = num_slots
+    states["layered"] = layered
     _set_cluster(states, cluster)
     _set_config(states, config, cluster)
     return states
@@ -180,6 +192,8 @@ def _set_config(states: np.recarray, config: SimConfig, cluster: ClusterSpec) ->
     states["reclaim"] = RECLAIMS.index(config.reclaim)
     states["aiss"] = config.aiss
     states["protect"] = config.protect_times
+    states["freeze_pause"] = config.freeze_s
+    states["most_residual"] = config.most_residual
     states["slo"] = config.slo_s
     states["interference"] = config.interference
     states["mtbf"] = config.node_mtbf_s
@@ -194,8 +208,8 @@ def grow_slots(states: np.recarray, num_slots: int) -> np.recarray:
     """The same clusters with room for ``num_slots`` jobs; slots keep their numbers."""
     old = int(states["num_slots"][0])
     nodes = states["node_gpus"].shape[1]
-    online = bool(states["online"][0])
-    grown = np.zeros(len(states), state_dtype(bucket(num_slots, SLOT_BUCKETS), nodes, online)).view(np.recarray)
+    dtype = state_dtype(bucket(num_slots, SLOT_BUCKETS), nodes, bool(states["online"][0]), bool(states["layered"][0]))
+    grown = np.zeros(len(states), dtype).view(np.recarray)
     for f in FIELDS:
         if f.shape.startswith("J"):
             grown[f.name][:, : states[f.name].shape[1]] = states[f.name]

@@ -55,6 +55,8 @@ JOB_COLUMNS: tuple[JobColumn, ...] = (
     JobColumn("isolated_s", "float64", "s", "run time alone at num_gpus and the requested batch, without pauses"),
     JobColumn("paused_gpu_s", "float64", "GPU-s", "GPUs x time held in pauses; of an inference task, start-up"),
     JobColumn("service", "str", "", "inference service of an inference task"),
+    JobColumn("residual", "float64", "", "share of its layers' convergence that the job lacked when it ended"),
+    JobColumn("depth_changes", "int64", "", "changes of the number of frozen layers"),
     JobColumn("warm", "bool", "", "whether an inference task found a warm pod"),
 )
 

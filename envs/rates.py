@@ -135,11 +135,11 @@ def set_rate(s, w, j):
         if s.online and s.tuned:
             rate = option_rate(s, w, j)
         else:
-            rate = w.floats[row.rate_at + s.epoch[j] * row.shapes + s.shape_id[j]]
+            rate = w.floats[row.rate_at + (s.depth[j] * row.epochs + s.epoch[j]) * row.shapes + s.shape_id[j]]
     if not rate > 0:
         s.status, s.status_slot = UNMEASURED, j
         rate = 1.0
-    s.rate[j] = rate * s.factor[j]
+    s.rate[j] = rate * s.factor[j] * (1.0 - s.penalty[j])
 
 
 @jit

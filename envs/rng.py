@@ -23,6 +23,8 @@ class Purpose(IntEnum):
     ESTIMATE = 2
     WINDOW = 3
     FAILURE = 4
+    FREEZING = 5
+    FRONT = 6
 
 
 # The ufuncs wrap uint64 scalars in silence where + and * warn in interpreted code (NUMBA_DISABLE_JIT=1);

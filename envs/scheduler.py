@@ -22,7 +22,8 @@ class Decision:
     ``devices`` (J,) integers: with a placement, the device that a fraction gets; -1, or without it: the
     simulator chooses, after all whole devices are given. ``waits``: without a placement, a job that the free devices
     have no room for waits instead of being an error. ``rank`` (J,) integers: without a placement, the lowest of jobs of
-    equal counts is placed first; by default the first to arrive.
+    equal counts is placed first; by default the first to arrive. ``depth`` (J,) integers: how many of its first modules
+    each job freezes from the end of the pass on; -1, or without it: as many as before.
     """
 
     gpus: npt.NDArray[Any]
@@ -30,6 +31,7 @@ class Decision:
     devices: npt.NDArray[Any] | None = None
     waits: bool = False
     rank: npt.NDArray[Any] | None = None
+    depth: npt.NDArray[Any] | None = None
 
 
 @runtime_checkable

@@ -12,9 +12,18 @@ import numpy.typing as npt
 import pandas as pd
 
 from envs.commit import commit
-from envs.decide import ACCEPTED, DECISION_RULES, apply_counts, apply_placement, check_counts, check_placement
+from envs.decide import (
+    ACCEPTED,
+    DECISION_RULES,
+    apply_counts,
+    apply_placement,
+    check_counts,
+    check_placement,
+    note_depths,
+)
 from envs.dynamics import FINISHED, PASS_DUE, advance, start_window
 from envs.layout import (
+    FREE,
     JOB_STATUS,
     LOG_DTYPE,
     LOG_FULL,
@@ -95,7 +104,8 @@ class Run:
         self.workload = make_workload(trace, cluster, self.config, seed, tuned, profiles)
         self.tables, jobs = self.workload.tables, self.workload.jobs
         self.results = empty_results((len(trace),))
-        self.states = make_state(1, min(len(trace), FIRST_SLOTS), cluster, self.config)
+        layered = bool((jobs["modules"] > 0).any())
+        self.states = make_state(1, min(len(trace), FIRST_SLOTS), cluster, self.config, layered)
         set_inference(self.states, jobs)
         self.states["seed"] = seed
         self.states["tuned"] = tuned
@@ -241,7 +251,7 @@ def simulate_windows(
     workload = make_workload(trace, cluster, config, seed)
     windows = np.asarray(starts, np.int64)
     results = empty_results((len(windows), length))
-    states = make_state(1, length, cluster, config)
+    states = make_state(1, length, cluster, config, bool((workload.jobs["modules"] > 0).any()))
     set_inference(states, workload.jobs)
     states["seed"] = seed
     states["has_shares"] = bool((workload.jobs["share_milli"] < 1000).any())
@@ -326,10 +336,27 @@ def apply_decision(run: Run, decision: Decision, scheduler: str) -> bool:
         raise SimulatorError(
             f"scheduler {scheduler} at {s.now:g} s, job {job} ({gpus[slot]} GPUs): {DECISION_RULES[rule]}"
         )
+    if decision.depth is not None:
+        set_depths(run, decision.depth, scheduler)
     changed = bool(commit(s, run.tables, run.log))
     if s.status == UNMEASURED:
         run.resolve_stop(scheduler)
     return changed
+
+
+def set_depths(run: Run, depth: Any, scheduler: str) -> None:
+    """Note the depths (J,) of a decision, to be booked at the end of the pass; -1: the job keeps its own."""
+    s = run.states[0]
+    wanted = _whole_numbers(depth, (int(s.num_slots),), "depth", scheduler)
+    for slot in np.flatnonzero(wanted >= 0):
+        if s.job_id[slot] < 0 or s.phase[slot] == FREE:
+            raise SimulatorError(f"scheduler {scheduler} at {s.now:g} s: depth names slot {slot}, which holds no job")
+        if wanted[slot] > (s.max_depth[slot] if s.layered and s.modules[slot] else 0):
+            job = run.trace.jobs["job_id"].iloc[int(s.job_id[slot])]
+            raise SimulatorError(
+                f"scheduler {scheduler} at {s.now:g} s, job {job}: depth {wanted[slot]} is more than its layers allow"
+            )
+    note_depths(s, wanted)
 
 
 def _whole_numbers(values: Any, shape: tuple[int, ...], name: str, scheduler: str) -> npt.NDArray[np.int64]:
@@ -356,6 +383,8 @@ def job_frame(trace: Trace, results: npt.NDArray[Any], table: npt.NDArray[Any]) 
     frame["num_rescales"] = results["num_rescales"]
     frame["num_preemptions"] = results["num_preemptions"]
     frame["warm"] = results["warm"] == 1
+    frame["residual"] = results["residual"]
+    frame["depth_changes"] = results["depth_changes"]
     frame["status"] = np.array(JOB_STATUS, dtype=object)[results["status"]]
     names = [column.name for column in JOB_COLUMNS]
     extra = [c for c in frame.columns if c not in names]

@@ -123,18 +123,30 @@ class SimConfig:
     """Keep the pod of a finished inference task for the next one (DeepBoot's protect and sleep states)."""
     protect_times: float = 1.0
     """Factor on how long an idle pod is protected: min(30 + 15 hits, 120) s."""
+    ddp: Literal["rebuilt", "plain"] = "rebuilt"
+    """Whether frozen layers leave the synchronisation: DDP built anew at each change of depth, or plain."""
+    activation_cache: bool = False
+    """Keep the outputs of frozen layers instead of computing them, where a job's preset allows it."""
+    freeze_s: float = 3.0
+    """Pause of a job that changes its depth of freezing alone [s]."""
+    most_residual: float = 1.0
+    """A job whose unconverged share is larger at its end trains on, nothing frozen, until it is not; 1: off."""
+    front: Literal["noisy", "exact"] = "noisy"
+    """What schedulers see of how many first layers have converged."""
     slo_s: float = 10.0
     """An inference task that waits and starts up longer than this is late; only metrics and rewards read it [s]."""
     compat: Literal["none", "tiresias", "helios", "pollux", "deepboot"] = "none"
     """Named set of another simulator's quirks; overrides the fields it concerns."""
 
     def __post_init__(self) -> None:
-        for name in ("interval_s", "rescale_s", "checkpoint_s", "node_mtbf_s", "node_mttr_s", "slo_s"):
+        for name in ("interval_s", "rescale_s", "checkpoint_s", "node_mtbf_s", "node_mttr_s", "slo_s", "freeze_s"):
             value = getattr(self, name)
             if not 0 <= value < np.inf:
                 raise SpecError(f"sim.{name} must be a finite time >= 0, not {value}")
         if not 0 <= self.interference < 1:
             raise SpecError(f"sim.interference must lie in [0, 1), not {self.interference}")
+        if not 0 <= self.most_residual <= 1:
+            raise SpecError(f"sim.most_residual must lie in [0, 1], not {self.most_residual}")
         if self.inference_nodes < -1:
             raise SpecError(f"sim.inference_nodes must be -1 or a number of nodes, not {self.inference_nodes}")
         if not 0 <= self.protect_times < np.inf:

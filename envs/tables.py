@@ -23,8 +23,8 @@ CLASS_DTYPE = record_dtype(
     [
         # places in Tables.floats
         ("progress_at", "i8"),  # [epoch] work done by its end [iterations at M0]
-        ("rate_at", "i8"),  # [epoch][shape] true speed [iterations at M0 per s]; nan: not measured
-        ("known_at", "i8"),  # [epoch][type][one node, several][GPUs] what schedulers know of it; 0: impossible
+        ("rate_at", "i8"),  # [depth][epoch][shape] true speed [iterations at M0 per s]; nan: not measured
+        ("known_at", "i8"),  # [depth][epoch][type][one node, several][GPUs] what schedulers know of it; 0: impossible
         ("grad_at", "i8"),  # [shape][option] true time of a micro-step without synchronisation [s]
         ("step_at", "i8"),  # [shape][option] true time of one with it [s]
         ("batches_at", "i8"),  # [measured batch] batches at which gradients were measured

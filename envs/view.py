@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from envs.evict_pass import evict_pass
+from envs.freezing import front_of, seen_front
 from envs.layout import CONSOLIDATED, FREE, MAX_REPLICAS, RUNNING, WAITING
 from envs.list_pass import fill_pass
 from envs.online import write_goodput
@@ -213,8 +214,33 @@ class ClusterView:
         left: Floats = np.where(self.elastic, self._slots("work") - self._done, 0.0)
         return left
 
-    def goodput(self, slots: npt.ArrayLike, widest: npt.ArrayLike = MAX_REPLICAS) -> Floats:
+    @property
+    def modules(self) -> Ints:
+        """(J,) modules of jobs whose layers may be frozen; 0: they may not."""
+        return self._slots("modules")
+
+    @property
+    def max_depth(self) -> Ints:
+        """(J,) most first modules that may be frozen."""
+        return self._slots("max_depth")
+
+    @property
+    def depth(self) -> Ints:
+        """(J,) first modules that are frozen."""
+        return self._slots("depth")
+
+    def front(self, slots: npt.ArrayLike) -> Ints:
+        """(n,) first modules of slots (n,) that seem to have converged, as ``config.front`` says."""
+        exact, found = self.config.front == "exact", []
+        for slot in np.asarray(slots, np.int64):
+            row = int(self._slots("job_id")[slot])
+            found.append(front_of(self._s, slot) if exact else seen_front(self._s, slot, row))
+        return np.array(found, np.int64)
+
+    def goodput(self, slots: npt.ArrayLike, widest: npt.ArrayLike = MAX_REPLICAS, depth: npt.ArrayLike = 0) -> Floats:
         """(n, 2, 65) [iterations at the initial batch per s] of elastic slots (n,), by ``config.knowledge``.
+
+        ``depth`` (n,): first modules frozen, their penalty not counted.
 
         By one node (0) or several (1) and GPUs, on the job's GPU type or the first. 0: not possible, or beyond
         ``widest`` (n,) [GPUs], which saves time where speeds are fitted (``knowledge online``).
@@ -228,7 +254,8 @@ class ClusterView:
                 write_goodput(self._s, w, slot, types[row], most[row], found[row])
             return found
         of = w.classes[self._slots("klass")[wanted]]
-        first = of["known_at"] + self._slots("epoch")[wanted] * of["known_shapes"] + types * FITTED_SHAPES
+        epoch = np.asarray(depth) * of["epochs"] + self._slots("epoch")[wanted]
+        first = of["known_at"] + epoch * of["known_shapes"] + types * FITTED_SHAPES
         known = w.floats[first[:, None] + np.arange(FITTED_SHAPES)].reshape(found.shape)
         return np.where(np.arange(MAX_REPLICAS + 1) <= most[:, None, None], known, 0.0)
 

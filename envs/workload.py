@@ -14,10 +14,11 @@ import pandas as pd
 from envs.goodput import JobClass, build_classes, build_tables, isolated_s, iteration_tables
 from envs.layout import JOB_DTYPE, MAX_REPLICAS, MAX_SERVICES, RESULT_DTYPE, STATIC, make_state
 from envs.placement import fits_empty
-from envs.rng import helios_estimate
+from envs.rng import Purpose, helios_estimate, uniform
 from envs.spec import MAX_TYPES, ClusterSpec, SimConfig, SpecError
 from envs.tables import FITTED_SHAPES, Tables
-from traces.profiles import ModelProfile, canonical_type, load_profiles
+from traces.freezing import PRESETS, REBUILT, Freezing, layers_of
+from traces.profiles import ModelProfile, ProfileError, canonical_type, load_profiles
 from traces.services import start_up_times
 from traces.trace import Trace, TraceError
 
@@ -80,6 +81,7 @@ def make_workload(
     elastic = jobs["duration_s"].isna().to_numpy()
     classes: list[JobClass] = []
     table["klass"] = -1
+    _set_layers(table, trace, elastic, seed)
     if elastic.any():
         reader = ClassReader(trace, cluster, config, tuned, load_profiles() if profiles is None else profiles)
         for row in np.flatnonzero(elastic):
@@ -115,6 +117,25 @@ def _set_tasks(table: np.recarray, trace: Trace, config: SimConfig, num_inferenc
     table["next_task"][by_service[:-1]] = np.where(same, by_service[1:], -1)
     table["serial_s"][rows] = table["estimate"][rows] = 0.0
     return tuple(names)
+
+
+def _set_layers(table: np.recarray, trace: Trace, elastic: npt.NDArray[np.bool_], seed: int) -> None:
+    """Fill the columns of jobs whose layers may be frozen: when they converge, 20 % earlier or later than usual."""
+    presets = trace.jobs["freezing"]
+    for row in np.flatnonzero(presets != ""):
+        name, where = presets.iloc[row], _where(trace, row)
+        if name not in PRESETS:
+            raise TraceError(f"{where}: freezing {name!r} is not a preset (known: {', '.join(PRESETS)})")
+        if not elastic[row]:
+            raise TraceError(f"{where}: freezing must be empty, since the job is not elastic")
+        try:
+            _, profile = layers_of(trace.jobs["model"].iloc[row])
+        except ProfileError as error:
+            raise TraceError(f"{where}: {error}") from None
+        job, preset = table[row], PRESETS[name]
+        scales = [0.8 + 0.4 * uniform(seed, Purpose.FREEZING, trace.first_row + int(row), i) for i in range(2)]
+        job.modules, job.max_depth, job.end_shape = len(profile), profile.max_frozen, preset.shape
+        job.first_end, job.last_end = preset.first * scales[0], preset.last * scales[1]
 
 
 def set_inference(states: np.recarray, jobs: np.recarray) -> None:
@@ -156,7 +177,7 @@ class ClassReader:
         self.node_gpus = [int(cluster.node_gpus[cluster.node_type == t].max()) for t in range(len(self.types))]
         self.shipped = load_profiles() if config.knowledge == "profile" else {}
         self.classes: list[JobClass] = []
-        self._found: dict[tuple[str, int], int] = {}
+        self._found: dict[tuple[str, int, Freezing | None], int] = {}
         self._alone_s: dict[tuple[str, int, int], float] = {}
 
     def classify(self, row: int) -> tuple[int, int, float]:
@@ -182,7 +203,19 @@ class ClassReader:
             why = "its max_gpus" if most == limit else f"a batch of {batch} in parts of at least {least}"
             raise TraceError(f"{where}: num_gpus {request} is more than {why} allows ({most})")
         alone = self._alone(model, int(jobs["batch_size"].iloc[row]) or batch, request)
-        return self._class(model, 0 if tuned else batch), 1 if pollux_ncf else most, alone
+        freezing = self._freezing(jobs["freezing"].iloc[row], model, where)
+        return self._class(model, 0 if tuned else batch, freezing), 1 if pollux_ncf else most, alone
+
+    def _freezing(self, preset: str, model: ModelProfile, where: str) -> Freezing | None:
+        """How the layers of a job are frozen; None: they are not."""
+        if not preset:
+            return None
+        if self.config.knowledge == "online":
+            raise TraceError(f"{where}: freezing must be empty with sim.knowledge online, which does not fit it yet")
+        if any(model.types[t].measured is not None for t in self.types):
+            raise TraceError(f"{where}: freezing must be empty with measured step times, which know no frozen layers")
+        sync_left = REBUILT if self.config.ddp == "rebuilt" else 1.0
+        return Freezing(sync_left, self.config.activation_cache and PRESETS[preset].may_cache)
 
     def _model(self, name: str, where: str) -> ModelProfile:
         if name not in self.profiles:
@@ -202,14 +235,14 @@ class ClassReader:
             self._alone_s[key] = isolated_s(model, self.types[0], batch, request, self.node_gpus[0])
         return self._alone_s[key]
 
-    def _class(self, model: ModelProfile, batch: int) -> int:
-        key = (model.model, batch)
+    def _class(self, model: ModelProfile, batch: int, freezing: Freezing | None) -> int:
+        key = (model.model, batch, freezing)
         if key not in self._found:
             known = self.shipped.get(model.model, model)
             if any(t not in known.types for t in self.types) or len(known.progress) != len(model.progress):
                 known = model
             self._found[key] = len(self.classes)
-            self.classes.append(JobClass(model, known, batch, self.config.knowledge == "oracle"))
+            self.classes.append(JobClass(model, known, batch, self.config.knowledge == "oracle", freezing))
         return self._found[key]
 
 

@@ -51,6 +51,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("model", "str", "", "", "model profile"),
     Column("batch_size", "int64", "samples", 0, "requested batch size; 0: the model's default"),
     Column("max_gpus", "int64", "GPUs", 0, "most GPUs an elastic job may hold; 0: no limit"),
+    Column("freezing", "str", "", "", "preset of how an elastic job's layers converge; empty: none is ever frozen"),
     Column("service", "str", "", "", "inference service of an inference task"),
     Column("start_up_s", "float64", "s", np.nan, "start-up of a new pod of a task's service; NaN: its model's"),
     Column("user", "str", "", "", "submitting user"),

@@ -1,0 +1,130 @@
+"""Frozen layers of a job: what it has of progress by module, what that costs, and changes of depth.
+
+docs/design/004-layers.md, sections 3 and 4. ``depth`` of a slot is the number of its first modules that are frozen;
+between changes of it the active modules move with the job's progress and the frozen ones stay, so that the penalty,
+and with it the job's speed, is constant.
+"""
+
+from __future__ import annotations
+
+import math
+
+from envs.jit import jit
+from envs.layout import RUNNING
+from envs.rng import Purpose, uniform
+
+MOST_PENALTY = 0.95
+SAFE = 0.02  # penalty that counts as none where a front is looked for
+NOISE = 0.05  # standard deviation of the front that schedulers see, of all modules
+
+
+@jit
+def begin_layers(s, w, row, j):
+    """Set the layers of slot ``j`` to those of a job that has not run."""
+    job = w.jobs[row]
+    s.modules[j], s.max_depth[j] = job.modules, job.max_depth
+    s.depth[j] = s.next_depth[j] = s.depth_changes[j] = 0
+    s.depth_since[j] = s.penalty[j] = 0.0
+    for i in range(job.modules):
+        place = i / (job.modules - 1.0)
+        s.module_active[j, i] = 0.0
+        s.module_end[j, i] = job.first_end + (job.last_end - job.first_end) * place**job.end_shape
+
+
+@jit
+def progress(s, j):
+    """Share of the work that slot ``j`` began with which it has done, as last settled."""
+    return s.done[j] / (s.work[j] - s.extra_work[j])
+
+
+@jit
+def move_modules(s, j):
+    """Count the progress of slot ``j`` since the last call, less what it has lost, for its active modules."""
+    now = progress(s, j)
+    for i in range(s.depth[j], s.modules[j]):
+        s.module_active[j, i] = max(0.0, s.module_active[j, i] + now - s.depth_since[j])
+    s.depth_since[j] = now
+
+
+@jit
+def lacking(s, j, i):
+    """How far module ``i`` of slot ``j`` is from convergence: 1 untrained, 0 converged."""
+    return max(0.0, 1.0 - s.module_active[j, i] / s.module_end[j, i])
+
+
+@jit
+def penalty_at(s, j, depth):
+    """Share of progress lost while ``depth`` modules of slot ``j`` are frozen."""
+    total = 0.0
+    for i in range(depth):
+        total += lacking(s, j, i)
+    return min(MOST_PENALTY, total / s.modules[j])
+
+
+@jit
+def residual(s, j):
+    """Mean of what the modules of slot ``j`` lack."""
+    total = 0.0
+    for i in range(s.modules[j]):
+        total += lacking(s, j, i)
+    return total / s.modules[j]
+
+
+@jit
+def set_depth(s, j, depth):
+    """Freeze the first ``depth`` modules of slot ``j``, whose progress is settled."""
+    move_modules(s, j)
+    s.depth_changes[j] += depth != s.depth[j]
+    s.depth[j] = s.next_depth[j] = depth
+    s.penalty[j] = penalty_at(s, j, depth)
+
+
+@jit
+def catch_up(s, j, most):
+    """Least further progress with nothing frozen after which the residual of slot ``j`` is at most ``most``.
+
+    The residual falls as a polygon whose corners are where modules converge.
+    """
+    at, left = 0.0, residual(s, j)
+    while left > most:
+        rate, corner = 0.0, math.inf
+        for i in range(s.modules[j]):
+            missing = s.module_end[j, i] - s.module_active[j, i]
+            if missing > at:
+                rate += 1.0 / (s.module_end[j, i] * s.modules[j])
+                corner = min(corner, missing)
+        if corner == math.inf:
+            return at
+        if left - rate * (corner - at) <= most:
+            return at + (left - most) / rate
+        left -= rate * (corner - at)
+        at = corner
+    return at
+
+
+# --- what schedulers see ---
+
+
+@jit
+def front_of(s, j):
+    """The most modules of slot ``j`` that may be frozen now at a penalty of at most SAFE."""
+    done = s.done[j]
+    if s.phase[j] == RUNNING:
+        done += s.rate[j] * max(0.0, s.now - s.anchor[j])
+    gained = done / (s.work[j] - s.extra_work[j]) - s.depth_since[j]
+    total = 0.0
+    for i in range(s.max_depth[j]):
+        active = s.module_active[j, i] + (gained if i >= s.depth[j] else 0.0)
+        total += max(0.0, 1.0 - max(0.0, active) / s.module_end[j, i])
+        if total > SAFE * s.modules[j]:
+            return i
+    return s.max_depth[j]
+
+
+@jit
+def seen_front(s, j, row):
+    """The same with the noise of this interval's measurement; ``row``: the job's in its trace."""
+    turn = int(s.now // (s.interval if s.interval > 0 else 60.0))
+    radius = math.sqrt(-2.0 * math.log(1.0 - uniform(s.seed, Purpose.FRONT, row, 2 * turn)))
+    normal = radius * math.cos(2.0 * math.pi * uniform(s.seed, Purpose.FRONT, row, 2 * turn + 1))
+    return min(max(front_of(s, j) + int(round(NOISE * s.modules[j] * normal)), 0), s.max_depth[j])
