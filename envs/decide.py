@@ -176,7 +176,8 @@ def take_given_share(s, j, g):
 def note_depths(s, depth):
     """Note the depths (J,) that jobs are to have from the end of the pass on; -1: a job keeps its own."""
     for j in range(s.num_slots):
-        if s.phase[j] != FREE and depth[j] >= 0 and depth[j] != s.depth[j]:
-            s.next_depth[j] = depth[j]
-            if s.gpus[j] > 0:
-                touch(s, j)
+        if s.phase[j] == FREE:
+            continue
+        s.next_depth[j] = depth[j] if depth[j] >= 0 and s.gpus[j] > 0 else s.depth[j]
+        if s.next_depth[j] != s.depth[j]:
+            touch(s, j)

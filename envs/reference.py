@@ -1,6 +1,6 @@
 """The slow reference simulator: plain Python, one job and one device at a time.
 
-Written from docs/design/001-core.md, 002-elastic.md and 003-inference.md alone (their sections are named below) and
+Written from docs/design/001-core.md to 004-layers.md alone (their sections are named below) and
 never from the compiled core, so that the two are independent statements of the same rules: the shortest one, not the
 fastest. Not here: knowledge ``online`` and compat ``deepboot``.
 """
@@ -24,6 +24,7 @@ from traces.profiles import load_profiles
 from traces.trace import Trace
 
 OUTPUT = "first_start_s finish_s queueing_delay_s service_gpu_s paused_gpu_s num_rescales num_preemptions status"
+LAYER_OUTPUT = ("residual", "depth_changes")
 
 
 class Run:
@@ -104,7 +105,7 @@ class Run:
         """End epochs, and the jobs whose last one ended."""
         ended = []
         for job in self.running():
-            while job.finish_s <= self.now and job.target < job.work:
+            while job.finish_s <= self.now and job.trains_on():
                 job.end_epoch()
             if job.finish_s <= self.now:
                 ended.append(job)
@@ -207,6 +208,11 @@ class Run:
                 job.start(self.now, self.where(job))
             else:
                 job.rescale(self.now, done, nodes.total(), self.where(job))
+        for job in self.running():
+            job.follow_depth(self.now)
+        for job in self.jobs:
+            if job.layers is not None:
+                job.layers.wanted = None  # one that waits keeps its depth
         self.interfere()
         return bool(changed)
 
@@ -331,12 +337,12 @@ def simulate_reference(
 
     ``first_start_s``, ``finish_s`` [s, nan for a rejected job], ``queueing_delay_s`` [s],
     ``service_gpu_s``, ``paused_gpu_s`` [GPU-s], ``num_rescales``, ``num_preemptions``, ``status``
-    ("completed" or "rejected"), ``warm`` (1: a task that hit a warm pod). ``profiles``: by model, those that elastic
-    jobs run by (None: the shipped ones); ``known``: those by which batches are chosen and run times estimated (None:
-    the same). ``tuned``: elastic jobs choose their batch. Raises RuntimeError for a run that stops advancing or a
-    decision without room.
+    ("completed" or "rejected"), ``residual``, ``depth_changes``, ``warm`` (1: a task that hit a warm pod).
+    ``profiles``: by model, those that elastic jobs run by (None: the shipped ones); ``known``: those by which batches
+    are chosen and run times estimated (None: the same). ``tuned``: elastic jobs choose their batch. Raises
+    RuntimeError for a run that stops advancing or a decision without room.
     """
     run = Run(trace, cluster, scheduler, config, seed, profiles, tuned, known)
     run.play()
     rows = [run.inference.tasks.get(i) or run.inference.jobs[i] for i in range(len(trace))]
-    return {name: [getattr(row, name, 0) for row in rows] for name in [*OUTPUT.split(), "warm"]}
+    return {name: [getattr(row, name, 0) for row in rows] for name in [*OUTPUT.split(), *LAYER_OUTPUT, "warm"]}

@@ -1,4 +1,4 @@
-"""Decisions by counts and by placements in the slow reference simulator (docs/design/002-elastic.md, section 4)."""
+"""Decisions by counts and by placements in the slow reference simulator (002-elastic.md, section 4; 004-layers.md)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from envs.spec import SimConfig
 
 
 class Seen(NamedTuple):
-    """What a chooser sees of an active job; ``placement``: GPUs held on each node, (N,)."""
+    """What a chooser sees of an active job; ``placement``: GPUs held on each node, (N,); ``deepest``: most depth."""
 
     job_id: int
     request: int
@@ -20,11 +20,14 @@ class Seen(NamedTuple):
     gpus: int
     elastic: bool
     placement: tuple[int, ...]
+    deepest: int = 0
 
 
 # (now, passes with jobs so far, active jobs by job_id, GPUs of each node that training may hold) ->
-# {job_id: (GPUs, placement or None)}; a job left out gets none. If one has a placement, all with GPUs have.
-Chooser = Callable[[float, int, list[Seen], list[int]], dict[int, tuple[int, tuple[int, ...] | None]]]
+# {job_id: (GPUs, placement or None, and a depth if it shall have another)}; a job left out gets none. If one has a
+# placement, all with GPUs have.
+Answer = tuple[int, tuple[int, ...] | None] | tuple[int, tuple[int, ...] | None, int]
+Chooser = Callable[[float, int, list[Seen], list[int]], dict[int, Answer]]
 
 
 def decide(
@@ -33,7 +36,10 @@ def decide(
     """Ask the chooser about the active jobs and move devices as it says."""
     sizes = [len(devices.open_on(n)) for n in range(len(devices.sizes))]
     answer = chooser(now, index, [_see(job, devices) for job in jobs], sizes)
-    wanted = [(job, *answer.get(job.job_id, (0, None))) for job in jobs]
+    wanted = [(job, *answer.get(job.job_id, (0, None))[:2]) for job in jobs]
+    for job in jobs:
+        if job.layers is not None:
+            job.layers.wanted = next(iter(answer.get(job.job_id, ())[2:]), None)
     if any(row is not None for _, _, row in wanted):
         _follow_placements(devices, [(job, row if gpus and row else ()) for job, gpus, row in wanted])
     else:
@@ -43,7 +49,8 @@ def decide(
 def _see(job: Job, devices: Devices) -> Seen:
     nodes = devices.nodes_of(job)
     row = tuple(nodes[n] for n in range(len(devices.sizes)))
-    return Seen(job.job_id, job.num_gpus, job.max_gpus, sum(row), job.training is not None, row)
+    deepest = 0 if job.layers is None else job.layers.deepest
+    return Seen(job.job_id, job.num_gpus, job.max_gpus, sum(row), job.training is not None, row, deepest)
 
 
 def _follow_placements(devices: Devices, wanted: list[tuple[Job, tuple[int, ...]]]) -> None:

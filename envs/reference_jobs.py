@@ -1,6 +1,6 @@
 """A job of the slow reference simulator: its state, and what a change of its GPUs or its speed does to it.
 
-Written from docs/design/001-core.md, sections 2 and 6, and docs/design/002-elastic.md, section 3, alone. Inference
+Written from docs/design/001-core.md, sections 2 and 6, 002-elastic.md, section 3, and 004-layers.md alone. Inference
 tasks and their pods are in reference_inference.py.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from envs.reference_layers import Layers
 from envs.reference_training import Training
 from envs.spec import SimConfig
 
@@ -33,6 +34,7 @@ class Job:
     estimate: float
     work: float
     training: Training | None = None
+    layers: Layers | None = None  # of a job that may freeze them
     max_gpus: int = 0
     config: SimConfig = field(default_factory=SimConfig)
     limits: tuple[float, ...] = (math.inf,)  # of levels [GPU-s]
@@ -79,7 +81,20 @@ class Job:
     @property
     def target(self) -> float:
         """The work at which the present epoch ends."""
-        return self.work if self.training is None else float(self.training.truth.progress[self.epoch])
+        if self.training is None or (self.layers is not None and self.layers.caught_up):
+            return self.work
+        return float(self.training.truth.progress[self.epoch])
+
+    @property
+    def residual(self) -> float:
+        """What its modules lack at the job's end."""
+        if self.layers is None or self.status != "completed":
+            return 0.0
+        return self.layers.convergence.residual()
+
+    @property
+    def depth_changes(self) -> int:
+        return 0 if self.layers is None else self.layers.changes
 
     def done_at(self, now: float) -> float:
         return self.done + self.rate * max(0.0, now - self.anchor) if self.devices else self.done
@@ -117,6 +132,9 @@ class Job:
         step = self.config.checkpoint_s
         if self.training is not None:
             self.done = self.last_save(now)[0] if step > 0 else done
+            if self.layers is not None:
+                self.layers.count(done)
+                self.layers.count(self.done)
         else:
             self.done = math.floor(done / step) * step if step > 0 else done
             if self.config.rescale_cost == "helios":
@@ -133,6 +151,8 @@ class Job:
         self.anchor = self.pause_end = self.saved_at = now + self.pause_after(before)
         self.saved = self.done
         self.where = where
+        if self.layers is not None:
+            self.layers.take_up(self.done)
         self.set_speed()
 
     def pause_after(self, before: int) -> float:
@@ -159,7 +179,7 @@ class Job:
     def set_speed(self) -> None:
         """The speed of the present GPUs and epoch, and when the epoch ends at it."""
         if self.training is not None:
-            self.speed = self.training.rate(*self.where, self.epoch)
+            self.speed = (self.layers or self.training).rate(*self.where, self.epoch)
         finish = self.anchor + (self.target - self.done) / self.rate
         if self.training is not None and self.config.compat == "pollux":
             whole = float(round(finish))
@@ -169,7 +189,28 @@ class Job:
     def end_epoch(self) -> None:
         self.done = self.saved = self.target
         self.anchor = self.saved_at = self.finish_s
-        self.epoch += 1
+        if self.layers is not None and self.done >= self.work:
+            self.work += self.layers.catch_up(self.config.most_residual)
+        else:
+            self.epoch += 1
+        self.set_speed()
+
+    def trains_on(self) -> bool:
+        """Whether the end of the present epoch is not the job's end."""
+        if self.target < self.work:
+            return True
+        return self.layers is not None and self.layers.lacks(self.target, self.config.most_residual)
+
+    def follow_depth(self, now: float) -> None:
+        """Take up the depth that a decision gave, where nothing else has changed."""
+        done = self.done_at(now)
+        if self.layers is None or not self.layers.take_up(done):
+            return
+        self.done = self.saved = done
+        self.settle_pause(now)
+        self.pause_end = max(self.pause_end, now + self.config.freeze_s)
+        self.pause_start = now
+        self.anchor = self.saved_at = self.pause_end
         self.set_speed()
 
     def set_factor(self, now: float, factor: float) -> None:

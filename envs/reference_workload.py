@@ -1,4 +1,4 @@
-"""Jobs of a trace for the slow reference simulator (docs/design/001-core.md and 002-elastic.md, section 2)."""
+"""Jobs of a trace for the slow reference simulator (docs/design/001-core.md, 002-elastic.md, section 2, and 004)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from envs.order import Key, ListOrder
 from envs.reference_devices import Devices
 from envs.reference_jobs import Job
+from envs.reference_layers import read_layers
 from envs.reference_training import Training
 from envs.rng import helios_estimate
 from envs.spec import SimConfig
@@ -35,7 +36,8 @@ def read_jobs(
         if row["kind"] == "inference":
             continue
         if row["model"] and math.isnan(row["duration_s"]):
-            rest = _elastic(row, devices, config, truth[row["model"]], known[row["model"]], tuned)
+            models = truth[row["model"]], known[row["model"]]
+            rest = _elastic(row, devices, config, *models, tuned, seed, trace.first_row + i)
         else:
             rest = _rigid(row, config, seed, trace.first_row + i)
         given = {name: row[name] for name in INPUT.split()}
@@ -52,7 +54,14 @@ def _rigid(row: dict[Any, Any], config: SimConfig, seed: int, draw: int) -> dict
 
 
 def _elastic(
-    row: dict[Any, Any], devices: Devices, config: SimConfig, truth: ModelProfile, known: ModelProfile, tuned: bool
+    row: dict[Any, Any],
+    devices: Devices,
+    config: SimConfig,
+    truth: ModelProfile,
+    known: ModelProfile,
+    tuned: bool,
+    seed: int,
+    draw: int,
 ) -> dict[str, Any]:
     num_gpus, batch, limit = row["num_gpus"], row["batch_size"], row["max_gpus"]
     if config.compat == "pollux" and truth.model == "ncf":
@@ -62,9 +71,15 @@ def _elastic(
         if gpu_type in nodes and row["gpu_type"] in ("", gpu_type):
             nodes[gpu_type].append(gpus)
     nodes = {t: sizes for t, sizes in nodes.items() if sizes}
-    training = Training(truth, known, num_gpus, batch, tuned, {t: max(sizes) for t, sizes in nodes.items()})
+    largest = {t: max(sizes) for t, sizes in nodes.items()}
+
+    def train(truth: ModelProfile, known: ModelProfile) -> Training:
+        return Training(truth, known, num_gpus, batch, tuned, largest)
+
+    training, preset = train(truth, known), row["freezing"]
     return {
         "training": training,
+        "layers": read_layers(preset, truth, known, config, seed, draw, train) if preset else None,
         "estimate": training.estimate(num_gpus, {t: sum(sizes) for t, sizes in nodes.items()}),
         "work": float(truth.progress[-1]),
         "max_gpus": training.most_gpus(limit),

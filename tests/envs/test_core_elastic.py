@@ -32,6 +32,7 @@ def follow(chooser: Chooser) -> External:
         if len(view.slots) == 0:
             return Decision(gpus)
         held = view.placement().astype(np.int64)
+        has_layers = bool(view._s.layered)
         jobs = [
             Seen(
                 int(view.job_id[j]),
@@ -40,17 +41,19 @@ def follow(chooser: Chooser) -> External:
                 int(view.gpus[j]),
                 bool(view.elastic[j]),
                 tuple(held[j].tolist()),
+                int(view.max_depth[j]) if has_layers else 0,
             )
             for j in view.slots
         ]
         answer = chooser(view.now, passes, jobs, (held[view.slots].sum(axis=0) + view.node_free).tolist())
         passes += 1
-        placement = np.zeros_like(held)
+        placement, depth = np.zeros_like(held), np.full(view.num_slots, -1)
         for j in view.slots:
-            gpus[j], row = answer.get(int(view.job_id[j]), (0, None))
+            gpus[j], row, *other = answer.get(int(view.job_id[j]), (0, None))
             placement[j] = row or 0
-        placed = any(row is not None for _, row in answer.values())
-        return Decision(gpus, placement if placed else None)
+            depth[j] = other[0] if other else -1
+        placed = any(row is not None for _, row, *_ in answer.values())
+        return Decision(gpus, placement if placed else None, depth=depth if has_layers else None)
 
     return External(decide)
 
@@ -61,7 +64,9 @@ def compare(case: Any, seed: int, numbers: Sequence[str] = NUMBERS) -> pd.DataFr
     scheduler = Listed(rule) if isinstance(rule, ListOrder) else follow(rule)
     got = simulate(case.trace, case.cluster, scheduler, case.config, seed=seed, profiles=case.profiles).jobs
     want = pd.DataFrame(
-        simulate_reference(case.trace, case.cluster, rule, case.config, seed, case.profiles, case.tuned)
+        simulate_reference(
+            case.trace, case.cluster, rule, case.config, seed, case.profiles, case.tuned, getattr(case, "known", None)
+        )
     )
     same = got["status"] == want["status"]
     for name in numbers:
