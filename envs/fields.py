@@ -58,6 +58,7 @@ FIELDS: tuple[Field, ...] = (
     Field("layered", "i8", "", "", "1: the workload has jobs whose layers may be frozen"),
     Field("freeze_pause", "f8", "", "s", "pause of a job that changes its depth alone"),
     Field("most_residual", "f8", "", "", "unconverged share with which a job may end"),
+    Field("front_noise", "f8", "", "", "standard deviation of the front that schedulers see, share of the modules"),
     Field("interference", "f8", "", "", "share of speed that distributed jobs on a common node lose"),
     Field("mtbf", "f8", "", "s", "mean time until a node fails; 0: never"),
     Field("mttr", "f8", "", "s", "mean time until it is up again"),

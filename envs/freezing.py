@@ -15,7 +15,6 @@ from envs.rng import Purpose, uniform
 
 MOST_PENALTY = 0.95
 SAFE = 0.02  # penalty that counts as none where a front is looked for
-NOISE = 0.05  # standard deviation of the front that schedulers see, of all modules
 
 
 @jit
@@ -106,25 +105,46 @@ def catch_up(s, j, most):
 
 
 @jit
-def front_of(s, j):
-    """The most modules of slot ``j`` that may be frozen now at a penalty of at most SAFE."""
+def gained(s, j):
+    """Progress of slot ``j`` by now since its modules were last counted."""
     done = s.done[j]
     if s.phase[j] == RUNNING:
         done += s.rate[j] * max(0.0, s.now - s.anchor[j])
-    gained = done / (s.work[j] - s.extra_work[j]) - s.depth_since[j]
-    total = 0.0
+    return done / (s.work[j] - s.extra_work[j]) - s.depth_since[j]
+
+
+@jit
+def active_by_now(s, j, i, more):
+    """Progress that module ``i`` of slot ``j`` has been active for; ``more``: gained()."""
+    return max(0.0, s.module_active[j, i] + (more if i >= s.depth[j] else 0.0))
+
+
+@jit
+def front_of(s, j):
+    """The most modules of slot ``j`` that may be frozen now at a penalty of at most SAFE."""
+    more, total = gained(s, j), 0.0
     for i in range(s.max_depth[j]):
-        active = s.module_active[j, i] + (gained if i >= s.depth[j] else 0.0)
-        total += max(0.0, 1.0 - max(0.0, active) / s.module_end[j, i])
+        total += max(0.0, 1.0 - active_by_now(s, j, i, more) / s.module_end[j, i])
         if total > SAFE * s.modules[j]:
             return i
     return s.max_depth[j]
 
 
 @jit
-def seen_front(s, j, row):
-    """The same with the noise of this interval's measurement; ``row``: the job's in its trace."""
+def seen_front(s, w, j):
+    """The same with the noise of this interval's measurement, if any."""
+    row = w.jobs[s.job_lo + s.job_id[j]].row
     turn = int(s.now // (s.interval if s.interval > 0 else 60.0))
     radius = math.sqrt(-2.0 * math.log(1.0 - uniform(s.seed, Purpose.FRONT, row, 2 * turn)))
     normal = radius * math.cos(2.0 * math.pi * uniform(s.seed, Purpose.FRONT, row, 2 * turn + 1))
-    return min(max(front_of(s, j) + int(round(NOISE * s.modules[j] * normal)), 0), s.max_depth[j])
+    return min(max(front_of(s, j) + int(round(s.front_noise * s.modules[j] * normal)), 0), s.max_depth[j])
+
+
+@jit
+def seen_penalty(s, w, j, depth):
+    """Penalty of ``depth`` frozen modules of slot ``j`` now, if its modules converge when the preset's usually do."""
+    job, more, total = w.jobs[s.job_lo + s.job_id[j]], gained(s, j), 0.0
+    for i in range(depth):
+        end = job.usual_first + (job.usual_last - job.usual_first) * (i / (job.modules - 1.0)) ** job.end_shape
+        total += max(0.0, 1.0 - active_by_now(s, j, i, more) / end)
+    return min(MOST_PENALTY, total / job.modules)

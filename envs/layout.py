@@ -22,6 +22,7 @@ DEVICES_PER_NODE = 8  # capacity only: a node may have more if the cluster's dev
 NUM_LEVELS = 64
 MAX_SERVICES = 64
 MAX_MODULES = 16  # of a layer profile
+FRONT_NOISE = 0.05  # standard deviation of a measurement of the front, share of the modules
 
 # Phases of a slot.
 FREE, WAITING, RUNNING = 0, 1, 2
@@ -82,11 +83,14 @@ JOB_DTYPE = record_dtype(
         ("start_up", "f8"),
         ("klass", "i8"),
         ("max_gpus", "i8"),
+        ("row", "i8"),
         ("modules", "i8"),
         ("max_depth", "i8"),
         ("first_end", "f8"),
         ("last_end", "f8"),
         ("end_shape", "f8"),
+        ("usual_first", "f8"),
+        ("usual_last", "f8"),
         ("isolated_s", "f8"),
         ("serial_s", "f8"),
         ("longest_pause", "f8"),
@@ -194,6 +198,7 @@ def _set_config(states: np.recarray, config: SimConfig, cluster: ClusterSpec) ->
     states["protect"] = config.protect_times
     states["freeze_pause"] = config.freeze_s
     states["most_residual"] = config.most_residual
+    states["front_noise"] = FRONT_NOISE if config.front == "noisy" else 0.0
     states["slo"] = config.slo_s
     states["interference"] = config.interference
     states["mtbf"] = config.node_mtbf_s

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from envs.evict_pass import evict_pass
-from envs.freezing import front_of, seen_front
+from envs.freezing import seen_front, seen_penalty
 from envs.layout import CONSOLIDATED, FREE, MAX_REPLICAS, RUNNING, WAITING
 from envs.list_pass import fill_pass
 from envs.online import write_goodput
@@ -231,11 +231,16 @@ class ClusterView:
 
     def front(self, slots: npt.ArrayLike) -> Ints:
         """(n,) first modules of slots (n,) that seem to have converged, as ``config.front`` says."""
-        exact, found = self.config.front == "exact", []
-        for slot in np.asarray(slots, np.int64):
-            row = int(self._slots("job_id")[slot])
-            found.append(front_of(self._s, slot) if exact else seen_front(self._s, slot, row))
-        return np.array(found, np.int64)
+        wanted = np.asarray(slots, np.int64)
+        return np.array([seen_front(self._s, self._workload.tables, slot) for slot in wanted], np.int64)
+
+    def penalty(self, slots: npt.ArrayLike, depth: npt.ArrayLike) -> Floats:
+        """(n,) share of speed that ``depth`` (n,) frozen modules of slots (n,) would seem to cost from now on.
+
+        From the progress that each module has been active for, if modules converge when they usually do.
+        """
+        wanted = zip(*np.broadcast_arrays(np.asarray(slots, np.int64), depth), strict=True)
+        return np.array([seen_penalty(self._s, self._workload.tables, j, k) for j, k in wanted], np.float64)
 
     def goodput(self, slots: npt.ArrayLike, widest: npt.ArrayLike = MAX_REPLICAS, depth: npt.ArrayLike = 0) -> Floats:
         """(n, 2, 65) [iterations at the initial batch per s] of elastic slots (n,), by ``config.knowledge``.

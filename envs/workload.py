@@ -133,9 +133,11 @@ def _set_layers(table: np.recarray, trace: Trace, elastic: npt.NDArray[np.bool_]
         except ProfileError as error:
             raise TraceError(f"{where}: {error}") from None
         job, preset = table[row], PRESETS[name]
-        scales = [0.8 + 0.4 * uniform(seed, Purpose.FREEZING, trace.first_row + int(row), i) for i in range(2)]
+        job.row = trace.first_row + int(row)
+        scales = [0.8 + 0.4 * uniform(seed, Purpose.FREEZING, int(job.row), i) for i in range(2)]
         job.modules, job.max_depth, job.end_shape = len(profile), profile.max_frozen, preset.shape
         job.first_end, job.last_end = preset.first * scales[0], preset.last * scales[1]
+        job.usual_first, job.usual_last = preset.first, preset.last
 
 
 def set_inference(states: np.recarray, jobs: np.recarray) -> None:
