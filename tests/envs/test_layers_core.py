@@ -216,6 +216,21 @@ def test_the_depth_that_comes_with_a_start_counts() -> None:
         assert (got["depth_changes"], got["finish_s"]) == (0, 110)
 
 
+@pytest.mark.parametrize("listed", [False, True])
+def test_without_freezing_late_layers_are_waited_for(listed: bool) -> None:
+    """Seeds at which the last module converges beyond progress 1: the job trains until it has; other seeds: to 1."""
+    beyond = 0
+    for seed in range(8):
+        last = 0.8 + 0.4 * uniform(seed, Purpose.FREEZING, 0, 1)
+        scheduler = Listed(ListOrder(Key.ARRIVAL)) if listed else scripted({0: (1, -1)})
+        config = replace(EVERY_10, most_residual=0.0)
+        job = simulate(one_job(), ONE_GPU, scheduler, config, seed=seed, profiles=PROFILES).jobs.iloc[0]
+        assert job["finish_s"] == pytest.approx(100 * max(1.0, last), rel=1e-12)
+        assert job["residual"] == pytest.approx(0, abs=1e-12)
+        beyond += last > 1
+    assert 2 <= beyond <= 6
+
+
 # --- bad input ---
 
 

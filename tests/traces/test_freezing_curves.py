@@ -21,7 +21,7 @@ def positions(atomic: np.ndarray) -> np.ndarray:
 def terms(batch: int, atomic: np.ndarray) -> np.ndarray:
     """(n, 4): what the constants of a step are multiplied with, all >= 0 (004-layers.md, section 2).
 
-    alpha ((1 - lam) + lam a_k) + beta m ((1 - w) + w b_k) is linear in alpha (1 - lam), alpha lam, beta (1 - w), beta w.
+    alpha ((1 - lam) + lam a_k) + beta m ((1 - w) + w b_k), linear in alpha (1 - lam), alpha lam and so on.
     """
     _, profile = layers_of("bert")
     modules = np.arange(len(profile))
