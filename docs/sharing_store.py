@@ -10,7 +10,7 @@ import numpy as np
 from docs.sharing_runs import Study
 from docs.validation_runs import SHARED
 from docs.validation_store import make_policy, read_shared
-from envs.simulate import RunResult, simulate
+from envs.simulate import Progress, RunResult, simulate
 from envs.spec import ClusterSpec
 from traces.generators import is_built_in
 from traces.load import load_trace
@@ -48,10 +48,11 @@ class Outcome:
         return total / sum(self.jobs[name] for name in names) if names else float("nan")
 
 
-def execute(run: Study) -> Outcome:
+def execute(run: Study, on_jobs: Progress | None = None) -> Outcome:
     """Run it."""
     cluster, profiles = ClusterSpec.parse(run.cluster), read_shared(run.profiles)
-    result = simulate(workload(run), cluster, make_policy(run.policy), run.sim, seed=run.seed, profiles=profiles)
+    scheduler = make_policy(run.policy)
+    result = simulate(workload(run), cluster, scheduler, run.sim, seed=run.seed, progress=on_jobs, profiles=profiles)
     return make_outcome(run, result)
 
 

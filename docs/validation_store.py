@@ -174,8 +174,8 @@ def recall_as(kind: Callable[..., R], folder: Path, run: Run, keep: bool = False
 def digest(run: Run) -> str:
     """Of the code that decides when the jobs of a run end, and of what it reads."""
     found = hashlib.sha256()
-    policy = BASELINES[run.policy.partition("?")[0]].__module__
-    for module in sorted(_closure(("envs.simulate", "traces.measured", policy, *run.code))):
+    policies = (BASELINES[name].__module__ for name in run.policy.partition("?")[0].split(":"))
+    for module in sorted(_closure(("envs.simulate", "traces.measured", *policies, *run.code))):
         found.update(_code(_file(module)).encode())
     for name in filter(None, (run.trace, run.profiles)):
         found.update(name.encode() if is_built_in(name) else _data(name))

@@ -305,7 +305,7 @@ def test_the_command_goes_on_after_ctrl_c(tmp_path, monkeypatch, capsys):
     wanted = [sweep_run("afs", 0.1, seed) for seed in SEEDS]
     calls = []
 
-    def run_one(run):
+    def run_one(run, _):
         calls.append(run)
         if len(calls) == 3:
             raise KeyboardInterrupt
