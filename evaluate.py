@@ -52,7 +52,8 @@ class Arguments:
     """Compare schedulers on the same jobs and random numbers."""
 
     policies: tuple[str, ...] = ()
-    """NAME[?key=value,...] of a baseline, a run folder of train.py, pretrained:NAME, or module:Class of your own."""
+    """NAME[:HOST][?key=value,...] of a baseline, a run folder of train.py, pretrained:NAME, or module:Class of your
+    own."""
     scenario: str = "rigid"
     """Named defaults of --trace, --cluster and --sim.*."""
     trace: str = ""

@@ -6,13 +6,19 @@ from baselines.afs import Afs
 from baselines.deepboot import DeepBoot
 from baselines.elastic_srtf import ElasticSrtf
 from baselines.fifo import Fifo, FifoBackfill
+from baselines.freeze_traps import AlwaysMax, GreedyFreeze
+from baselines.freezeout import FreezeOut
 from baselines.gittins import Gittins
+from baselines.icefrog import IceFrog
 from baselines.las import Las
 from baselines.lyra import Lyra
+from baselines.max_min import MaxMin
 from baselines.optimus import Optimus
+from baselines.pipetransformer import PipeTransformer
 from baselines.pollux import Pollux
 from baselines.qssf import Qssf
 from baselines.random import Random
+from baselines.safe_front import SafeFront
 from baselines.sjf import Sjf
 from baselines.smallest import Smallest
 from baselines.srtf import Srtf, SrtfGpu
@@ -36,6 +42,13 @@ BASELINES: dict[str, type] = {
     "pollux": Pollux,
     "deepboot": DeepBoot,
     "lyra": Lyra,
+    "max-min": MaxMin,
+    "icefrog": IceFrog,
+    "safe-front": SafeFront,
+    "pipetransformer": PipeTransformer,
+    "freezeout": FreezeOut,
+    "always-max": AlwaysMax,
+    "greedy-freeze": GreedyFreeze,
 }
 
 __all__ = ["BASELINES"]

@@ -7,6 +7,7 @@ Values may be int, float, bool, str, a Literal of strings, or a tuple of one of 
 from __future__ import annotations
 
 import inspect
+from dataclasses import is_dataclass
 from difflib import get_close_matches
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
@@ -25,7 +26,8 @@ def suggest(name: str, known: list[str]) -> str:
 def parameter_types(cls: type) -> dict[str, Any]:
     """Annotated type of each keyword that ``cls(...)`` takes; without an annotation, its default's type."""
     try:
-        hints = get_type_hints(cast(Any, cls).__init__)
+        # Of a dataclass not those of its __init__, which names the types of inherited fields without their modules.
+        hints = get_type_hints(cls if is_dataclass(cls) else cast(Any, cls).__init__)
     except (NameError, TypeError, AttributeError) as error:
         raise PolicyError(f"the annotations of {cls.__name__} cannot be read: {error}") from None
     types = {}
@@ -63,10 +65,13 @@ def parse_value(text: str, kind: Any) -> object:
     raise ValueError(f"nothing that can be written as text ({kind})")
 
 
-def parse_parameters(policy: str, cls: type, query: str) -> dict[str, object]:
-    """Keyword arguments of ``cls`` from ``query``; raises :class:`PolicyError` naming policy and parameter."""
+def parse_parameters(policy: str, cls: type, query: str, apart: tuple[str, ...] = ()) -> dict[str, object]:
+    """Keyword arguments of ``cls`` from ``query``, but for those that are given ``apart`` from it.
+
+    Raises :class:`PolicyError` naming policy and parameter.
+    """
     values: dict[str, object] = {}
-    types = parameter_types(cls)
+    types = {name: kind for name, kind in parameter_types(cls).items() if name not in apart}
     for item in query.split(","):
         key, separator, text = item.partition("=")
         if not separator:

@@ -1,9 +1,9 @@
 """From the text of a policy on the command line to a scheduler.
 
-``name[:host][?key=value,key=value]`` is a baseline, ``package.module:ClassName[?key=value]`` a user's own
-scheduler (modules in the current folder are found too), a folder a run of
-train.py, and ``pretrained:NAME`` a shipped one. How a folder becomes a scheduler is passed in, since
-baselines know nothing of agents.
+``name[?key=value,key=value]`` is a baseline, ``name:host[?parameters of name]`` one around another (hosts.py), which
+has its default parameters, ``package.module:ClassName[?key=value]`` a user's own scheduler (modules in the current
+folder are found too), a folder a run of train.py, and ``pretrained:NAME`` a shipped one. How a folder becomes a
+scheduler is passed in, since baselines know nothing of agents.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any, Literal, Protocol, cast
 import pandas as pd
 
 from baselines import BASELINES
+from baselines.hosts import Hosted
 from baselines.parameters import PolicyError, parse_parameters, suggest
 from envs.order import Key
 from envs.scheduler import ListScheduler
@@ -47,13 +48,11 @@ def make_policy(text: str, load_run: LoadRun, pretrained: Path) -> AnyPolicy:
     base, question, query = text.partition("?")
     if base.startswith("pretrained:"):
         return _load(text, pretrained / base.removeprefix("pretrained:"), question, load_run, pretrained)
-    if base in BASELINES:
-        return _build(text, BASELINES[base], question, query)
+    name, colon, rest = base.partition(":")
+    if name in BASELINES:
+        return _build_baseline(text, name, colon, rest, question, query)
     if base and (Path(base).exists() or "/" in base):
         return _load(text, Path(base), question, load_run, None)
-    name, colon, rest = base.partition(":")
-    if colon and name in BASELINES:
-        raise PolicyError(f"policy {text}: {name} does not take a host")
     if colon:
         return _build(text, _find_class(text, name, rest), question, query)
     raise PolicyError(f"unknown policy {base!r}{suggest(base, list(BASELINES))}; known are {', '.join(BASELINES)}")
@@ -87,8 +86,8 @@ def uses_seed(scheduler: AnyPolicy, config: SimConfig) -> bool:
 
 
 def is_published(text: str) -> bool:
-    """Whether the policy is one of BASELINES."""
-    return text.partition("?")[0] in BASELINES
+    """Whether the policy is one of BASELINES, around a host or not."""
+    return text.partition("?")[0].partition(":")[0] in BASELINES
 
 
 def _load(text: str, folder: Path, question: str, load_run: LoadRun, shipped: Path | None) -> AnyPolicy:
@@ -102,11 +101,42 @@ def _load(text: str, folder: Path, question: str, load_run: LoadRun, shipped: Pa
     return load_run(folder)
 
 
-def _build(text: str, cls: type, question: str, query: str) -> AnyPolicy:
-    """An instance of ``cls`` with the parameters of ``query``."""
-    values = parse_parameters(text, cls, query) if question else {}
+def _build_baseline(text: str, name: str, colon: str, host: str, question: str, query: str) -> AnyPolicy:
+    """The baseline ``name``, around the one called ``host`` if it takes one."""
+    cls = BASELINES[name]
+    if issubclass(cls, Hosted):
+        return _build(text, cls, question, query, host=_find_host(text, cls, host)())
+    if colon:
+        raise PolicyError(f"policy {text}: {name} does not take a host")
+    return _build(text, cls, question, query)
+
+
+def _find_host(text: str, cls: type[Hosted], name: str) -> type:
+    """The baseline that the wrapper ``cls`` is to hold; "": its default."""
+    hosts = sorted(known for known, kind in BASELINES.items() if _may_host(kind))
+    known = f"hosts are {', '.join(hosts)}"
+    name = name or cls.default_host
+    if name in hosts:
+        return BASELINES[name]
+    if not name:
+        raise PolicyError(f"policy {text}: {cls.rule} needs a host, such as {cls.rule}:elastic-srtf; {known}")
+    inner = name.partition(":")[0]
+    if issubclass(BASELINES.get(inner, object), Hosted):
+        raise PolicyError(f"policy {text}: {inner} cannot be a host, since it takes one itself; {known}")
+    if name in BASELINES:
+        raise PolicyError(f"policy {text}: {name} decides by an ordering rule in compiled code; {known}")
+    raise PolicyError(f"policy {text}: unknown host {name!r}{suggest(name, hosts)}; {known}")
+
+
+def _may_host(cls: type) -> bool:
+    return hasattr(cls, "allocate") and not issubclass(cls, Hosted)
+
+
+def _build(text: str, cls: type, question: str, query: str, **apart: object) -> AnyPolicy:
+    """An instance of ``cls`` with the parameters of ``query`` and those ``apart``."""
+    values = parse_parameters(text, cls, query, tuple(apart)) if question else {}
     try:
-        scheduler: Any = cls(**values)
+        scheduler: Any = cls(**values, **apart)
     except Exception as error:
         reason = str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}"
         raise PolicyError(f"policy {text}: {reason}") from None

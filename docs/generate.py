@@ -24,6 +24,7 @@ import train
 from agents.config import A2CConfig, PPOConfig, TrainConfig
 from agents.network import NetworkConfig
 from baselines import BASELINES
+from baselines.hosts import Hosted
 from baselines.policy import oracle_use, prepare
 from docs import freezing_tables, layer_tables, profiles_tables
 from envs.actions import EDITS
@@ -42,6 +43,7 @@ from traces.trace import COLUMNS
 
 ROOT = Path(__file__).resolve().parents[1]
 BLOCK = re.compile(r"(<!-- begin: (?P<name>[\w-]+) -->\n).*?(<!-- end: (?P=name) -->)", re.DOTALL)
+AS_HOST = "as its host"
 
 
 def table(header: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
@@ -118,11 +120,15 @@ def scenarios() -> str:
 
 def list_order(cls: type[Any]) -> ListOrder | None:
     """The ordering rule of a baseline, given the history of a small trace if it needs one; None: it has none."""
+    if issubclass(cls, Hosted):
+        return None
     scheduler: Any = prepare(cls(), synthesise("synthetic-philly", jobs=64).jobs)
     return scheduler.order() if isinstance(scheduler, ListScheduler) else None
 
 
 def reads(cls: type[Any]) -> str:
+    if issubclass(cls, Hosted):
+        return AS_HOST
     return ", ".join(oracle_use(cls(), SimConfig())) or "–"
 
 
@@ -137,7 +143,8 @@ def scheduler_row(name: str, cls: type[Any]) -> tuple[object, ...]:
     if order is not None:
         overtakes = "yes" if order.preemptive or order.backfill else "no"
         rule = (order.key.name, "yes" if order.preemptive else "no", overtakes)
-    return code(name), summary(inspect.getmodule(cls)), *rule, reads(cls), cls.batch
+    batch = AS_HOST if issubclass(cls, Hosted) else cls.batch
+    return code(name), summary(inspect.getmodule(cls)), *rule, reads(cls), batch
 
 
 def schedulers() -> str:

@@ -119,6 +119,7 @@ def test_without_json_there_is_no_json(capsys):
         (env_speed.main, "--seconds 0", "--seconds must be above 0"),
         (replay_speed.main, "--schedulers lifo", "unknown scheduler 'lifo'"),
         (replay_speed.main, "--elastic-schedulers lifo", "unknown scheduler 'lifo'"),
+        (replay_speed.main, "--elastic-schedulers safe-front", "unknown scheduler 'safe-front'"),
         (replay_speed.main, "--trace synthetic-pollux?jobs=2 --profiles absent", "absent"),
         (replay_speed.main, "--trace absent.csv", "absent.csv does not exist"),
         (replay_speed.main, "--clusters 16by4", "'16by4' is not NODESxGPUS"),

@@ -16,8 +16,11 @@ import pandas as pd
 import pytest
 
 import evaluate
-from baselines import BASELINES
 from envs.metrics import JOB_COLUMNS, METRICS
+from tests.baselines.layer_views import EVERY_POLICY
+from traces.load import load_trace
+from traces.musher_csv import write_trace
+from traces.trace import make_trace
 
 ROOT = Path(evaluate.__file__).parent
 
@@ -126,7 +129,7 @@ def full(tmp_path_factory):
         code = run(
             "--trace synthetic-philly-dense?jobs=400,mean_gap_s=60 --cluster 3x8 --windows 5 --window-jobs 40 "
             "--seeds 2 --split test --sim.durations estimate --out eval --policies",
-            *BASELINES,
+            *EVERY_POLICY,
             "tiresias?promote=2",
             "my_schedulers:Newest",
         )
@@ -141,7 +144,7 @@ def full(tmp_path_factory):
 def test_every_policy_and_metric_is_in_the_summary(full):
     table = pd.read_csv(full / "summary.csv")
     assert list(table.columns) == ["policy", "metric", "mean", "ci_low", "ci_high", "n"]
-    assert set(table["policy"]) == {*BASELINES, "tiresias?promote=2", "my_schedulers:Newest"}
+    assert set(table["policy"]) == {*EVERY_POLICY, "tiresias?promote=2", "my_schedulers:Newest"}
     assert {metric.name for metric in METRICS} <= set(table["metric"])
     jct = table[table["metric"] == "mean_jct_s"]
     assert jct["mean"].is_monotonic_increasing
@@ -175,7 +178,7 @@ def test_timeline_never_exceeds_the_cluster(full):
 
 def test_differences_are_to_the_best_baseline_and_to_the_first_policy(full):
     table = pd.read_csv(full / "differences.csv")
-    best = next(name for name in summary(full).index if name in BASELINES)
+    best = next(name for name in summary(full).index if name in EVERY_POLICY)
     assert set(table["reference"]) == {best, "fifo"}
     means = summary(full)["mean_jct_s"]
     row = table.query("policy == 'las' and reference == 'fifo' and metric == 'mean_jct_s'").iloc[0]
@@ -206,6 +209,18 @@ def test_report_stands_alone(full):
     plots = {path.name for path in (full / "plots").iterdir()}
     assert {"jct-cdf.png", "utilisation.png", "mean-jct.png", "gantt-srtf.png", "gantt-tiresias-promote-2.png"} <= plots
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in (full / "plots").iterdir())
+
+
+def test_schedulers_around_a_host(folder):
+    jobs = load_trace("synthetic-pollux?jobs=8").jobs
+    write_trace(make_trace("layers", jobs.assign(freezing="middle")), "layers.csv")
+    policies = ["elastic-srtf", "safe-front:elastic-srtf", "icefrog:elastic-srtf?margin=0"]
+    assert run("--scenario elastic --trace layers.csv --seeds 2 --policies", *policies) == 0
+    jobs = pd.read_csv("runs/eval/jobs.csv")
+    assert set(jobs["policy"]) == set(policies)
+    assert (jobs.groupby("policy")["depth_changes"].sum() > 0).to_dict() == {name: ":" in name for name in policies}
+    assert Path("runs/eval/plots/gantt-icefrog-elastic-srtf-margin-0.png").exists()
+    assert "icefrog:elastic-srtf?margin=0" in Path("runs/eval/report.html").read_text()
 
 
 def test_processes_change_nothing(folder):

@@ -12,6 +12,7 @@ from baselines import BASELINES
 from baselines.policy import is_published, oracle_use, prepare, uses_seed
 from envs.simulate import simulate
 from envs.spec import SCENARIOS, ClusterSpec, SimConfig
+from tests.baselines.layer_views import EVERY_POLICY
 from traces.load import load_trace
 from traces.trace import make_trace
 
@@ -24,6 +25,7 @@ MIXED = make_trace(
 )
 CLUSTER = ClusterSpec.parse("3x4+1x8")
 CONFIGS = {
+    "layers": SimConfig(interference=0.25, checkpoint_s=300.0, node_mtbf_s=40_000.0, on_event=True, most_residual=0.02),
     "events": SimConfig(interval_s=0.0),
     "rounds": SimConfig(interval_s=300.0, checkpoint_s=100.0, durations="estimate"),
     "counts": SimConfig(compat="tiresias"),
@@ -31,12 +33,19 @@ CONFIGS = {
     "learning": SimConfig(rescale_cost="afe", knowledge="online"),
 }
 ORDERING = SCENARIOS["rigid"].baselines
+WRAPPED = [text for text in EVERY_POLICY if ":" in text]
+LAYERED = make_trace("layered", ELASTIC.jobs.assign(freezing=np.where(np.arange(len(ELASTIC)) % 3, "egeria", "")))
 CASES = [(name, RIGID, config) for name in ORDERING for config in ("events", "rounds", "counts")]
 CASES += [(name, MIXED, config) for name in SCENARIOS["elastic"].baselines for config in ("restarts", "learning")]
+CASES += [("max-min", MIXED, config) for config in ("restarts", "learning")]
+CASES += [(text, LAYERED, "layers") for text in (*WRAPPED, "icefrog:pollux", "safe-front:optimus")]
 
 
-def build(name):
+def build(text):
     """The scheduler with its defaults, but a small search where there is one."""
+    name, _, host = text.partition(":")
+    if host:
+        return BASELINES[name](build(host))
     return BASELINES[name](generations=4, population=8) if name == "pollux" else BASELINES[name]()
 
 
@@ -83,9 +92,19 @@ def test_two_runs_are_identical(case):
     pd.testing.assert_frame_equal(run(name, result.trace, config).jobs, result.jobs)
 
 
-@pytest.mark.parametrize("name", BASELINES)
+def test_layers_are_frozen_and_no_job_ends_with_too_much_unconverged(case):
+    jobs = case[2].jobs
+    layered = jobs["freezing"] != ""
+    assert layered.any() == (case[1] is CONFIGS["layers"])
+    assert (jobs["depth_changes"] > 0).any() == layered.any()
+    assert (jobs["residual"] <= 0.02 + 1e-9).all()
+    assert not jobs["depth_changes"][~layered].any()
+
+
+@pytest.mark.parametrize("name", EVERY_POLICY)
 def test_seeds_matter_only_to_those_who_say_so(name):
     trace, config = (RIGID, CONFIGS["events"]) if name in ORDERING else (ELASTIC, SimConfig())
+    trace = LAYERED if name in WRAPPED else trace
     same = run(name, trace, config, seed=1).jobs.equals(run(name, trace, config, seed=2).jobs)
     assert same != uses_seed(prepare(build(name), trace.jobs), config)
 
@@ -101,10 +120,10 @@ def test_orders_that_claim_no_oracle_ignore_durations(name):
     assert "duration" not in oracle_use(scheduler, unknown)
 
 
-@pytest.mark.parametrize("name", BASELINES)
-def test_is_documented_and_named_like_its_key(name):
-    cls = BASELINES[name]
-    assert cls.name == name
-    assert cls.batch in ("fixed", "tuned")
-    assert is_published(name)
-    assert cls.__doc__
+@pytest.mark.parametrize("text", EVERY_POLICY)
+def test_is_documented_and_named_like_its_key(text):
+    scheduler = build(text)
+    assert scheduler.name == text
+    assert scheduler.batch in ("fixed", "tuned")
+    assert is_published(text)
+    assert type(scheduler).__doc__

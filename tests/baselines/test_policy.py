@@ -10,12 +10,19 @@ from typing import ClassVar
 import pytest
 
 from baselines import BASELINES
+from baselines.afs import Afs
+from baselines.freezeout import FreezeOut
 from baselines.gittins import Gittins
+from baselines.icefrog import IceFrog
 from baselines.las import Las
+from baselines.optimus import Optimus
 from baselines.parameters import PolicyError, parse_value
-from baselines.policy import make_policy, oracle_use, uses_seed
+from baselines.policy import is_published, make_policy, oracle_use, uses_seed
+from baselines.pollux import Pollux
+from baselines.safe_front import SafeFront
 from baselines.tiresias import Tiresias
 from envs.spec import SimConfig
+from tests.baselines.layer_views import EVERY_POLICY
 
 NOWHERE = Path("/nowhere")
 
@@ -72,9 +79,24 @@ def user_module(tmp_path, monkeypatch):
     sys.modules.pop("my_own_policies", None)
 
 
-@pytest.mark.parametrize("name", BASELINES)
-def test_every_baseline_by_name(name):
-    assert type(make(name)) is BASELINES[name]
+@pytest.mark.parametrize("text", EVERY_POLICY)
+def test_every_baseline_by_name(text):
+    name, _, host = text.partition(":")
+    made = make(text)
+    assert type(made) is BASELINES[name]
+    assert made.name == text
+    if host:
+        assert made.host == BASELINES[host]()
+
+
+def test_icefrog_alone_is_icefrog_around_pollux():
+    assert make("icefrog") == make("icefrog:pollux") == IceFrog(Pollux())
+
+
+def test_parameters_behind_a_host_are_the_wrappers():
+    assert make("safe-front:afs?margin=2,memory=3") == SafeFront(Afs(), margin=2, memory=3)
+    assert make("freezeout:optimus?cubed=false") == FreezeOut(Optimus(), cubed=False)
+    assert make("icefrog?margin=0").name == "icefrog:pollux"
 
 
 @pytest.mark.parametrize(
@@ -134,6 +156,26 @@ def test_a_learned_policy_reads_the_durations_that_it_observes():
         ("gittins?num_levels=64", "num_levels must lie between 2 and 63"),
         ("gittins?sample=-1", "finite GPU-times"),
         ("srtf:fifo", "srtf does not take a host"),
+        ("afs:", "afs does not take a host"),
+        (
+            "freezeout",
+            "freezeout needs a host, such as freezeout:elastic-srtf; hosts are afs, deepboot, elastic-srtf, ",
+        ),
+        ("freezeout:", "freezeout needs a host"),
+        (
+            "safe-front:polux",
+            r"unknown host 'polux' \(did you mean pollux\?\); hosts are afs, .*, max-min, .*, pollux$",
+        ),
+        ("safe-front:json:loads", "unknown host 'json:loads'; hosts are"),
+        ("safe-front:srtf", "srtf decides by an ordering rule in compiled code; hosts are afs, "),
+        ("safe-front:icefrog", "icefrog cannot be a host, since it takes one itself; hosts are afs, "),
+        ("safe-front:icefrog:pollux", "icefrog cannot be a host, since it takes one itself"),
+        ("safe-front:pollux?host=afs", "no parameter 'host'; it has margin, memory"),
+        ("safe-front:pollux?generations=5", "no parameter 'generations'; it has margin, memory"),
+        ("icefrog?margin=-1", "margin must be a whole number >= 0, not -1"),
+        ("safe-front:afs?memory=0", "memory must be a whole number >= 1, not 0"),
+        ("pipetransformer:afs?epochs=0", "epochs must be a whole number >= 1, not 0"),
+        ("freezeout:afs?start=1.5", "start must lie between 0 and 1, not 1.5"),
         ("runs/none", "there is no run folder runs/none"),
         ("pretrained:none", "shipped runs are none"),
         ("no_such_module:Thing", "neither a baseline nor a module no_such_module"),
@@ -161,6 +203,20 @@ def test_values_of_other_kinds_are_refused():
         parse_value("x", dict[str, int])
 
 
+@pytest.mark.parametrize(
+    ("text", "published"),
+    [("fifo", True), ("icefrog:pollux?margin=0", True), ("safe-front:afs", True), ("mine:Fifo", False)],
+)
+def test_what_counts_as_published(text, published):
+    assert is_published(text) is published
+
+
+def test_a_wrapper_reads_what_its_host_reads():
+    assert oracle_use(make("safe-front:optimus"), SimConfig()) == ("iteration_s", "iterations_left")
+    assert oracle_use(make("icefrog"), SimConfig()) == ()
+    assert (make("safe-front:optimus").batch, make("icefrog").batch) == ("fixed", "tuned")
+
+
 class Declared:
     name: ClassVar[str] = "declared"
     batch: ClassVar[str] = "fixed"
@@ -180,6 +236,7 @@ class Declared:
         (make("fifo"), SimConfig(placement="random"), True),
         (make("fifo"), SimConfig(placement="random", compat="tiresias"), False),
         (make("random"), SimConfig(), True),
+        (make("safe-front:afs"), SimConfig(), True),
         (Declared(), SimConfig(), False),
         (Declared(), SimConfig(durations="estimate"), True),
     ],
