@@ -50,7 +50,7 @@ def make_policy(text: str, load_run: LoadRun, pretrained: Path) -> AnyPolicy:
         return _load(text, pretrained / base.removeprefix("pretrained:"), question, load_run, pretrained)
     name, colon, rest = base.partition(":")
     if name in BASELINES:
-        return _build_baseline(text, name, colon, rest, question, query)
+        return cast(AnyPolicy, make_baseline(text))
     if base and (Path(base).exists() or "/" in base):
         return _load(text, Path(base), question, load_run, None)
     if colon:
@@ -101,8 +101,10 @@ def _load(text: str, folder: Path, question: str, load_run: LoadRun, shipped: Pa
     return load_run(folder)
 
 
-def _build_baseline(text: str, name: str, colon: str, host: str, question: str, query: str) -> AnyPolicy:
-    """The baseline ``name``, around the one called ``host`` if it takes one."""
+def make_baseline(text: str) -> Any:
+    """The baseline that ``text`` names, which must be one of BASELINES, around a host if it takes one."""
+    base, question, query = text.partition("?")
+    name, colon, host = base.partition(":")
     cls = BASELINES[name]
     if issubclass(cls, Hosted):
         return _build(text, cls, question, query, host=_find_host(text, cls, host)())

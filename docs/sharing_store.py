@@ -7,9 +7,10 @@ from functools import lru_cache
 
 import numpy as np
 
+from baselines.policy import make_baseline
 from docs.sharing_runs import Study
 from docs.validation_runs import SHARED
-from docs.validation_store import make_policy, read_shared
+from docs.validation_store import read_shared
 from envs.simulate import Progress, RunResult, simulate
 from envs.spec import ClusterSpec
 from traces.generators import is_built_in
@@ -51,7 +52,7 @@ class Outcome:
 def execute(run: Study, on_jobs: Progress | None = None) -> Outcome:
     """Run it."""
     cluster, profiles = ClusterSpec.parse(run.cluster), read_shared(run.profiles)
-    scheduler = make_policy(run.policy)
+    scheduler = make_baseline(run.policy)
     result = simulate(workload(run), cluster, scheduler, run.sim, seed=run.seed, progress=on_jobs, profiles=profiles)
     return make_outcome(run, result)
 

@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 from baselines import BASELINES
-from baselines.parameters import parse_parameters
+from baselines.policy import make_baseline
 from docs.validation_runs import ROOT, SHARED, Run
 from envs.simulate import RunResult, simulate
 from envs.spec import ClusterSpec
@@ -75,7 +75,7 @@ def execute(run: Run, on_jobs: Callable[[int, int], None] | None = None) -> Resu
     result = simulate(
         trace,
         cluster,
-        make_policy(run.policy),
+        make_baseline(run.policy),
         run.sim,
         seed=run.seed,
         record=True,
@@ -109,12 +109,6 @@ def _by_job(rows: pd.DataFrame, column: str) -> dict[str, Any]:
     return dict(zip(rows["job_id"].tolist(), rows[column].tolist(), strict=True))
 
 
-def make_policy(text: str) -> Any:
-    """A baseline by its name on the command line."""
-    name, question, query = text.partition("?")
-    return BASELINES[name](**parse_parameters(text, BASELINES[name], query) if question else {})
-
-
 def round_gpu_hours(result: RunResult) -> float:
     """GPU-hours as round-based simulators count them: whoever holds a GPU holds it to the end of the round."""
     held, step = result.intervals, result.config.interval_s
@@ -130,7 +124,7 @@ def _load_code(run: Run, trace: Trace) -> None:
         return
     quick = "pollux?generations=2,population=10" if run.policy.startswith("pollux") else run.policy
     cluster, profiles = ClusterSpec.parse(run.cluster), read_shared(run.profiles)
-    simulate(trace, cluster, make_policy(quick), run.sim, record=True, profiles=profiles)
+    simulate(trace, cluster, make_baseline(quick), run.sim, record=True, profiles=profiles)
     _loaded.add(key)
 
 

@@ -137,7 +137,7 @@ def seen_front(s, w, j):
     turn = int(s.now // (s.interval if s.interval > 0 else 60.0))
     radius = math.sqrt(-2.0 * math.log(1.0 - uniform(s.seed, Purpose.FRONT, row, 2 * turn)))
     normal = radius * math.cos(2.0 * math.pi * uniform(s.seed, Purpose.FRONT, row, 2 * turn + 1))
-    return min(max(front_of(s, j) + int(round(s.front_noise * s.modules[j] * normal)), 0), s.max_depth[j])
+    return min(max(front_of(s, j) + round(s.front_noise * s.modules[j] * normal), 0), s.max_depth[j])
 
 
 @jit

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from baselines.policy import make_baseline
 from docs import sharing, sharing_runs, sharing_store, validation_store
 from docs.sharing_curves import at_violations, equalise, gains, values, versus_confined, versus_deepboot
 from docs.sharing_findings import bullets, change, measured_findings, percent, sweep_findings
@@ -272,9 +273,7 @@ def test_text_of_numbers():
 
 
 def test_a_small_run():
-    result = simulate(
-        workload(TINY), ClusterSpec.parse(TINY.cluster), validation_store.make_policy("tiresias"), TINY.sim
-    )
+    result = simulate(workload(TINY), ClusterSpec.parse(TINY.cluster), make_baseline("tiresias"), TINY.sim)
     found, metrics = execute(TINY), result.metrics()
     assert sum(found.jobs.values()) == 4
     assert found.mean == pytest.approx(metrics["mean_jct_s"])

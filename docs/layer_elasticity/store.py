@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from baselines.policy import make_baseline
 from docs.validation_runs import Run
-from docs.validation_store import make_policy
 from envs.simulate import Progress, RunResult, simulate
 from envs.spec import ClusterSpec
 from traces.load import load_trace
@@ -48,7 +48,7 @@ class Outcome:
 
 def execute(run: Run, on_jobs: Progress | None = None) -> Outcome:
     """Run it."""
-    cluster, scheduler = ClusterSpec.parse(run.cluster), make_policy(run.policy)
+    cluster, scheduler = ClusterSpec.parse(run.cluster), make_baseline(run.policy)
     result = simulate(_load(run.trace), cluster, scheduler, run.sim, seed=run.seed, progress=on_jobs)
     return make_outcome(run, result)
 
