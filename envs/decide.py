@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from envs.devices import WHOLE, release, take_on_node, take_share, touch
 from envs.jit import jit
-from envs.layout import FREE
+from envs.layout import EMPTIEST, FREE, STATIC
 from envs.placement import allowed, place, place_count
+from envs.serving import start_in_pass
 
 # Why a decision is refused; DECISION_RULES says it in words.
 ACCEPTED, NO_JOB, NOT_REQUEST, PINNED, ROW_SUM, MIXED_TYPES, WRONG_TYPE, NODE_FULL, TOO_MANY, FRAGMENTED = range(10)
@@ -104,7 +105,7 @@ def same_nodes(s, placement, j):
 
 
 @jit
-def apply_counts(s, gpus, by_size, waits, log):
+def apply_counts(s, w, gpus, by_size, waits, log):
     """Release jobs whose count changes; then place rigid ones in the order ``by_size``, elastic ones from its end.
 
     ``waits``: what has no room waits; else the result is FRAGMENTED. Returns (rule, slot).
@@ -112,6 +113,8 @@ def apply_counts(s, gpus, by_size, waits, log):
     for j in range(s.num_slots):
         if s.phase[j] != FREE and gpus[j] != s.gpus[j] and s.gpus[j] > 0:
             release(s, j, log)
+    if s.deepboot and s.placement_rule == EMPTIEST and s.reclaim != STATIC:
+        start_in_pass(s, w)
     for i in range(by_size.shape[0]):
         j = by_size[i]
         new = gpus[j] > 0 and s.gpus[j] == 0 and s.klass[j] < 0

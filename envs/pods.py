@@ -30,10 +30,10 @@ LONGEST_PROTECT_S = 120.0
 @jit
 def clear_pods(s):
     """No pod, no task; under ``static`` the inference nodes are reserved."""
-    s.tasks_open = s.num_queued = s.num_births = s.num_taken = s.num_late = s.unsorted = 0
+    s.tasks_open = s.num_queued = s.num_births = s.num_taken = s.num_late = s.num_ghosts = s.unsorted = 0
     s.next_pod = math.inf
     for v in range(s.num_services):
-        s.queue_len[v] = s.ghosts[v] = 0
+        s.queue_len[v] = 0
         s.last_task[v], s.recent[v] = -math.inf, 0.0
     for state in range(s.pod_gpu_s.shape[0]):
         s.pod_gpu_s[state] = 0.0
