@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from envs.devices import WHOLE, release, take_on_node, take_share, touch
 from envs.jit import jit
-from envs.layout import FREE
+from envs.layout import FREE, MAX_REPLICAS
 from envs.placement import allowed, place, place_count
 
 # Why a decision is refused; DECISION_RULES says it in words.
@@ -44,7 +44,8 @@ def check_counts(s, gpus):
             return NO_JOB, j
         if s.klass[j] < 0 and gpus[j] != s.request[j]:
             return NOT_REQUEST, j
-        if gpus[j] < 0 or gpus[j] > s.max_gpus[j]:
+        most = MAX_REPLICAS if s.deepboot and s.klass[j] >= 0 else s.max_gpus[j]  # its AFS reads no limit
+        if gpus[j] < 0 or gpus[j] > most:
             return OVER_LIMIT, j
         total += gpus[j] * s.share[j]
         if total > WHOLE * up:

@@ -258,7 +258,7 @@ def strip(s, log):
 @jit
 def revive(s, g):
     """Undo the end of the sleeping pod on device ``g``, which is free."""
-    s.ghosts[s.pod_service[g]] -= 1
+    s.ghost_service[g] = -1
     s.pod_state[g], s.pod_since[g], s.gpu_holder[g] = POD_SLEEP, s.now, HOLDER_INFERENCE
     s.node_asleep[s.gpu_node[g]] += 1
 

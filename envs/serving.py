@@ -59,9 +59,8 @@ def start_cold(s, w, log):
         if s.pod_state[g] == POD_SLEEP:
             end_sleep(s, g)
         v = first_queue(s)
-        ghost = s.ghosts[v] > 0
-        s.ghosts[v] -= ghost
-        give_birth(s, w, g, take_task(s, w, v), 1 if ghost else 0)
+        ghost = take_ghost(s, v) if s.deepboot else -1
+        give_birth(s, w, g, take_task(s, w, v), ghost)
 
 
 @jit
@@ -85,10 +84,23 @@ def serve(s, w, log):
 
 
 @jit
+def take_ghost(s, v):
+    """``pod_born`` of the ghost of service ``v`` that was born first, which is one no more; -1: there is none."""
+    first = -1
+    for g in range(s.num_gpus):
+        if s.ghost_service[g] == v and (first < 0 or s.ghost_born[g] < s.ghost_born[first]):
+            first = g
+    if first < 0:
+        return -1
+    s.ghost_service[first] = -1
+    return s.ghost_born[first]
+
+
+@jit
 def forget_pass(s):
     """End what the last pass left behind: ghosts, and nodes in the order in which they were taken."""
-    for v in range(s.num_services):
-        s.ghosts[v] = 0
+    for g in range(s.num_gpus):
+        s.ghost_service[g] = -1
     if s.unsorted:
         for i in range(s.num_running):
             sort_nodes(s, s.running[i])
@@ -97,7 +109,7 @@ def forget_pass(s):
 
 @jit
 def sort_nodes(s, j):
-    """Put slot ``j``'s devices into node order; if this changes it, the job pauses as if it moved (deepboot.md Q8)."""
+    """Put slot ``j``'s devices into node order; if this changes it, the job counts as moved (deepboot.md Q8)."""
     list_nodes(s, j)
     in_order = True
     for m in range(1, s.num_nodes_held[j]):
@@ -109,16 +121,20 @@ def sort_nodes(s, j):
         if s.gpu_holder[g] == j:
             s.gpu_next[g], s.first_gpu[j] = s.first_gpu[j], g
     touch(s, j)
-    s.held_hash[j] = ~s.node_hash[j]  # so that the job counts as moved
 
 
 @jit
 def tick_due(s):
-    """Whether the next whole second is an event: tasks wait, and a pod sleeps or is one of theirs (deepboot.md 3)."""
+    """Whether the next whole second is an event: tasks wait, and a pod sleeps or is one of theirs (deepboot.md 3).
+
+    A ghost counts as asleep.
+    """
     if s.num_queued == 0:
         return False
     for g in range(s.num_gpus):
-        if s.pod_state[g] == POD_SLEEP or (s.pod_state[g] == POD_PROTECT and s.queue_len[s.pod_service[g]] > 0):
+        if s.pod_state[g] == POD_SLEEP or s.ghost_service[g] >= 0:
+            return True
+        if s.pod_state[g] == POD_PROTECT and s.queue_len[s.pod_service[g]] > 0:
             return True
     return False
 
