@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 
 from envs.clock import is_multiple
+from envs.devices import holding_hash
 from envs.jit import jit, jit_inline
 from envs.layout import CONSTANT, HELIOS, LYRA, RESTART, RUNNING, WAITING
 from envs.online import choose_batch
@@ -220,18 +221,18 @@ def soonest_finish(s):
 @jit_inline
 def book(s, w, j):
     """Book the net change of touched slot ``j``; what was done."""
-    change = UNCHANGED
+    change, now_hash = UNCHANGED, holding_hash(s, j)
     if s.phase[j] == RUNNING:
         if s.gpus[j] == 0:
             preempt(s, j)
             change = STOPPED
-        elif s.gpus[j] != s.held_gpus[j] or s.node_hash[j] != s.held_hash[j]:
+        elif s.gpus[j] != s.held_gpus[j] or now_hash != s.held_hash[j]:
             migrate(s, w, j)
             change = MIGRATED
     elif s.gpus[j] > 0:
         start(s, w, j)
         change = STARTED
-    s.held_gpus[j], s.held_hash[j] = s.gpus[j], s.node_hash[j]
+    s.held_gpus[j], s.held_hash[j] = s.gpus[j], now_hash
     return change
 
 

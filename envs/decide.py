@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from envs.devices import WHOLE, release, take_on_node, take_share, touch
 from envs.jit import jit
-from envs.layout import EMPTIEST, FREE, STATIC
+from envs.layout import EMPTIEST, FREE, MAX_REPLICAS, STATIC
 from envs.placement import allowed, place, place_count
 from envs.serving import start_in_pass
 
@@ -45,7 +45,8 @@ def check_counts(s, gpus):
             return NO_JOB, j
         if s.klass[j] < 0 and gpus[j] != s.request[j]:
             return NOT_REQUEST, j
-        if gpus[j] < 0 or gpus[j] > s.max_gpus[j]:
+        most = MAX_REPLICAS if s.deepboot and s.klass[j] >= 0 else s.max_gpus[j]  # its AFS reads no limit
+        if gpus[j] < 0 or gpus[j] > most:
             return OVER_LIMIT, j
         total += gpus[j] * s.share[j]
         if total > WHOLE * up:

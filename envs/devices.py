@@ -23,6 +23,19 @@ def node_mix(n):
 
 
 @jit
+def holding_hash(s, j):
+    """A hash of the nodes of slot ``j``'s devices; under ``compat deepboot`` also of the order in which it has them."""
+    if not s.deepboot:
+        return s.node_hash[j]
+    found, place, g = 0, 0, s.first_gpu[j]
+    while g >= 0:
+        found += (1 + place % 64) * node_mix(s.gpu_node[g])
+        place += 1
+        g = s.gpu_next[g]
+    return found
+
+
+@jit
 def touch(s, j):
     """List slot ``j`` for the commit at the end of the pass."""
     if s.touched[j] == 0:

@@ -139,7 +139,7 @@ FIELDS: tuple[Field, ...] = (
     Field("node_hash", "i8", "J", "", "order-free hash of the nodes of the devices held"),
     Field("num_nodes_held", "i8", "J", "nodes", "nodes spanned"),
     Field("held_gpus", "i8", "J", "GPUs", "devices held at the last commit"),
-    Field("held_hash", "i8", "J", "", "node_hash at the last commit"),
+    Field("held_hash", "i8", "J", "", "holding_hash() at the last commit"),
     Field("taken_at", "f8", "J", "s", "when a fraction of a device was taken"),
     Field("touched", "i8", "J", "", "1: listed in touched_slots"),
     Field("num_touched", "i8", "", "", "length of touched_slots"),

@@ -203,23 +203,29 @@ def wake(s, w, g, row):
 
 
 @jit
-def give_birth(s, w, g, row, warm):
-    """Begin a pod on device ``g``, which is nobody's, for the task of a row; ``warm``: without start-up."""
+def give_birth(s, w, g, row, ghost):
+    """Begin a pod on device ``g``, which is nobody's, for the task of a row.
+
+    ``ghost``: ``pod_born`` of the ghost that it was (deepboot), which needs no start-up; -1: none.
+    """
     n = s.gpu_node[g]
     if not s.node_reserved[n]:
         close_device(s, g)
     s.node_pods[n] += 1
     s.pod_since[g] = s.now  # of no pod: nothing to account for
     s.pod_service[g], s.pod_task[g], s.pod_hits[g] = w.jobs[row].service, row, 0
-    s.pod_warm[g], s.pod_begun[g], s.pod_born[g] = warm, s.now, s.num_births
+    s.pod_begun[g] = s.now
+    if ghost >= 0:
+        s.pod_warm[g], s.pod_born[g] = 1, ghost
+        count_late(s, w, row, 0.0)
+        set_state(s, g, POD_RUNNING, s.now + w.jobs[row].work)
+        return
+    s.pod_warm[g], s.pod_born[g] = 0, s.num_births
     s.num_births += 1
-    count_late(s, w, row, 0.0 if warm else w.jobs[row].start_up)
+    count_late(s, w, row, w.jobs[row].start_up)
     if s.deepboot:  # there pods are in order of attained service, which is their start-up
         s.pod_born[g] += int(w.jobs[row].start_up) << 32
-    if warm:
-        set_state(s, g, POD_RUNNING, s.now + w.jobs[row].work)
-    else:
-        set_state(s, g, POD_START, s.now + w.jobs[row].start_up)
+    set_state(s, g, POD_START, s.now + w.jobs[row].start_up)
 
 
 @jit

@@ -56,7 +56,7 @@ def start_on(s, w, g):
     """Let the first task that waits have device ``g``, which is nobody's; those that have hit ghosts come last."""
     v = first_queue(s)
     if v >= 0:
-        give_birth(s, w, g, take_task(s, w, v), 0)
+        give_birth(s, w, g, take_task(s, w, v), -1)
     else:
         give_back(s, w, g)
 
@@ -128,8 +128,7 @@ def give_back(s, w, g):
     row, born = s.ghost_task[k], s.ghost_born[k]
     drop_ghost(s, k)
     s.num_queued -= 1
-    give_birth(s, w, g, row, 1)
-    s.pod_born[g] = born
+    give_birth(s, w, g, row, born)
 
 
 @jit
@@ -146,7 +145,7 @@ def forget_pass(s):
 
 @jit
 def sort_nodes(s, j):
-    """Put slot ``j``'s devices into node order; if this changes it, the job pauses as if it moved (deepboot.md Q8)."""
+    """Put slot ``j``'s devices into node order; if this changes it, the job counts as moved (deepboot.md Q8)."""
     list_nodes(s, j)
     in_order = True
     for m in range(1, s.num_nodes_held[j]):
@@ -158,12 +157,14 @@ def sort_nodes(s, j):
         if s.gpu_holder[g] == j:
             s.gpu_next[g], s.first_gpu[j] = s.first_gpu[j], g
     touch(s, j)
-    s.held_hash[j] = ~s.node_hash[j]  # so that the job counts as moved
 
 
 @jit
 def tick_due(s):
-    """Whether the next whole second is an event: tasks wait, and a pod sleeps or is one of theirs (deepboot.md 3)."""
+    """Whether the next whole second is an event: tasks wait, and a pod sleeps or is one of theirs (deepboot.md 3).
+
+    A ghost counts as asleep.
+    """
     if s.num_queued == 0:
         return False
     for g in range(s.num_gpus):
