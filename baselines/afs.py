@@ -13,7 +13,8 @@ iterations left; the batch size is the request's. Rigid jobs come first: they ke
 ones start, in order of arrival, where they fit.
 This is AFS-L as DeepBoot's simulator has it: who ends sooner matters only between jobs without a GPU. ``hand_out_all``,
 as there, gives every GPU away even where it slows a job down; without it a GPU that nobody gains from stays idle.
-Departure: that simulator also lets jobs hold more GPUs than their batch can be divided over.
+Under ``compat deepboot`` it counts, as there, throughput in samples, of which an iteration takes more than the batch
+has where that cannot be divided evenly, and no job has a most GPUs of its own.
 """
 
 from __future__ import annotations
@@ -25,53 +26,52 @@ import numpy as np
 
 from baselines.marginal import Floats, Ints, after_rigid
 from envs.jit import jit
+from envs.layout import MAX_REPLICAS
 from envs.scheduler import Decision
 from envs.view import ClusterView
 
 
 @jit
-def grant(
-    iteration_s: Floats, left: Floats, most: Ints, free: int, hand_out_all: bool, worth: Floats, gpus: Ints
-) -> None:
+def grant(times: Floats, alone: Floats, most: Ints, free: int, hand_out_all: bool, worth: Floats, gpus: Ints) -> None:
     """Divide ``free`` GPUs into ``gpus`` (n,) int64.
 
-    ``iteration_s`` (n, K + 1) float64 [s] by GPUs, inf: not possible; ``left`` (n,) iterations; ``most`` (n,) [GPUs];
-    ``worth`` (n,) scratch.
+    ``times`` (n, K + 1) float64 [s] of equal work by GPUs, inf: not possible; ``alone`` (n,) [s] time left on one GPU;
+    ``most`` (n,) [GPUs]; ``worth`` (n,) scratch.
     """
     lowest = -np.inf if hand_out_all else 0.0
     for i in range(len(gpus)):
         gpus[i] = 0
-        worth[i] = _worth(iteration_s, most, gpus, i)
+        worth[i] = _worth(times, most, gpus, i)
     for _ in range(free):
         best = -1
         for i in range(len(gpus)):
-            if worth[i] > lowest and (best < 0 or _beats(iteration_s, left, worth, gpus, i, best)):
+            if worth[i] > lowest and (best < 0 or _beats(alone, worth, gpus, i, best)):
                 best = i
         if best < 0:
             break
         gpus[best] += 1
-        worth[best] = _worth(iteration_s, most, gpus, best)
+        worth[best] = _worth(times, most, gpus, best)
 
 
 @jit
-def _worth(iteration_s: Floats, most: Ints, gpus: Ints, i: int) -> float:
+def _worth(times: Floats, most: Ints, gpus: Ints, i: int) -> float:
     """Share of the throughput at one GPU more that is due to it; -inf: the job may not have it.
 
     With a fixed batch throughput ~ 1 / time, so (1/t' - 1/t) / (1/t') = 1 - t'/t, and t = inf without a GPU.
     """
     k = gpus[i]
-    if k >= most[i] or k + 1 >= iteration_s.shape[1]:
+    if k >= most[i] or k + 1 >= times.shape[1]:
         return -np.inf
-    worth: float = 1.0 if k == 0 else 1.0 - iteration_s[i, k + 1] / iteration_s[i, k]
+    worth: float = 1.0 if k == 0 else 1.0 - times[i, k + 1] / times[i, k]
     return worth
 
 
 @jit
-def _beats(iteration_s: Floats, left: Floats, worth: Floats, gpus: Ints, i: int, best: int) -> bool:
+def _beats(alone: Floats, worth: Floats, gpus: Ints, i: int, best: int) -> bool:
     """Whether job ``i`` wins against the winner so far."""
     won: bool = worth[i] > worth[best] or (worth[i] == worth[best] and gpus[i] <= gpus[best])
     if gpus[i] == 0 and gpus[best] == 0:
-        won = left[i] * iteration_s[i, 1] < left[best] * iteration_s[best, 1]
+        won = alone[i] < alone[best]
     return won
 
 
@@ -93,7 +93,10 @@ class Afs:
     def allocate(self, view: ClusterView) -> Decision:
         slots, free, decided = after_rigid(view)
         gpus = np.zeros(len(slots), np.int64)
-        times, left = view.oracle_iteration_s(slots), view.oracle_iterations_left(slots)
-        grant(times, left, view.max_gpus[slots], free, self.hand_out_all, np.empty(len(slots)), gpus)
+        times, most = view.oracle_iteration_s(slots), view.max_gpus[slots]
+        alone = view.oracle_iterations_left(slots) * times[:, 1]
+        if view.config.compat == "deepboot":
+            times, most = view.oracle_sample_s(slots), np.full_like(most, MAX_REPLICAS)
+        grant(times, alone, most, free, self.hand_out_all, np.empty(len(slots)), gpus)
         decided[slots] = gpus
         return Decision(decided, waits=True)

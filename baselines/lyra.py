@@ -102,6 +102,6 @@ def long_jobs_first(view: ClusterView) -> Decision:
     order = np.argsort(alone, kind="stable")
     slots, most, alone = slots[order], most[order], alone[order][:, None]
     count = np.arange(65)
-    values = np.where(most[:, None] > 1, alone - alone / (count + 1), alone * np.minimum(count, 1))
+    values = np.where(most[:, None] > 1, alone * count / (count + 1), alone * np.minimum(count, 1))
     decided[slots] = best_counts(values, most, free)
     return Decision(decided, waits=True, rank=ranks(view, slots))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 
 from envs.clock import is_multiple
+from envs.devices import holding_hash
 from envs.freezing import set_depth
 from envs.jit import jit, jit_inline
 from envs.layout import CONSTANT, HELIOS, LYRA, RESTART, RUNNING, WAITING
@@ -237,12 +238,12 @@ def soonest_finish(s):
 @jit_inline
 def book(s, w, j):
     """Book the net change of touched slot ``j``; what was done."""
-    change = UNCHANGED
+    change, now_hash = UNCHANGED, holding_hash(s, j)
     if s.phase[j] == RUNNING:
         if s.gpus[j] == 0:
             preempt(s, j)
             change = STOPPED
-        elif s.gpus[j] != s.held_gpus[j] or s.node_hash[j] != s.held_hash[j]:
+        elif s.gpus[j] != s.held_gpus[j] or now_hash != s.held_hash[j]:
             migrate(s, w, j)
             change = MIGRATED
         elif s.layered and s.next_depth[j] != s.depth[j]:
@@ -251,7 +252,7 @@ def book(s, w, j):
     elif s.gpus[j] > 0:
         start(s, w, j)
         change = STARTED
-    s.held_gpus[j], s.held_hash[j] = s.gpus[j], s.node_hash[j]
+    s.held_gpus[j], s.held_hash[j] = s.gpus[j], now_hash
     return change
 
 

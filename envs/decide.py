@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from envs.devices import WHOLE, release, take_on_node, take_share, touch
 from envs.jit import jit
-from envs.layout import FREE
+from envs.layout import EMPTIEST, FREE, MAX_REPLICAS, STATIC
 from envs.placement import allowed, place, place_count
+from envs.serving import start_in_pass
 
 # Why a decision is refused; DECISION_RULES says it in words.
 ACCEPTED, NO_JOB, NOT_REQUEST, PINNED, ROW_SUM, MIXED_TYPES, WRONG_TYPE, NODE_FULL, TOO_MANY, FRAGMENTED = range(10)
@@ -44,7 +45,8 @@ def check_counts(s, gpus):
             return NO_JOB, j
         if s.klass[j] < 0 and gpus[j] != s.request[j]:
             return NOT_REQUEST, j
-        if gpus[j] < 0 or gpus[j] > s.max_gpus[j]:
+        most = MAX_REPLICAS if s.deepboot and s.klass[j] >= 0 else s.max_gpus[j]  # its AFS reads no limit
+        if gpus[j] < 0 or gpus[j] > most:
             return OVER_LIMIT, j
         total += gpus[j] * s.share[j]
         if total > WHOLE * up:
@@ -104,7 +106,7 @@ def same_nodes(s, placement, j):
 
 
 @jit
-def apply_counts(s, gpus, by_size, waits, log):
+def apply_counts(s, w, gpus, by_size, waits, log):
     """Release jobs whose count changes; then place rigid ones in the order ``by_size``, elastic ones from its end.
 
     ``waits``: what has no room waits; else the result is FRAGMENTED. Returns (rule, slot).
@@ -112,6 +114,8 @@ def apply_counts(s, gpus, by_size, waits, log):
     for j in range(s.num_slots):
         if s.phase[j] != FREE and gpus[j] != s.gpus[j] and s.gpus[j] > 0:
             release(s, j, log)
+    if s.deepboot and s.placement_rule == EMPTIEST and s.reclaim != STATIC:
+        start_in_pass(s, w)
     for i in range(by_size.shape[0]):
         j = by_size[i]
         new = gpus[j] > 0 and s.gpus[j] == 0 and s.klass[j] < 0

@@ -23,6 +23,19 @@ def node_mix(n):
 
 
 @jit
+def holding_hash(s, j):
+    """A hash of the nodes of slot ``j``'s devices; under ``compat deepboot`` also of the order in which it has them."""
+    if not s.deepboot:
+        return s.node_hash[j]
+    found, place, g = 0, 0, s.first_gpu[j]
+    while g >= 0:
+        found += (1 + place % 64) * node_mix(s.gpu_node[g])
+        place += 1
+        g = s.gpu_next[g]
+    return found
+
+
+@jit
 def touch(s, j):
     """List slot ``j`` for the commit at the end of the pass."""
     if s.touched[j] == 0:
@@ -43,16 +56,40 @@ def end_sleep(s, g):
 
 
 @jit
+def place_in_order(s, g):
+    """Place of the sleeping pod on device ``g`` in the order in which a pass lets pods keep their devices: birth."""
+    # DeepBoot's own scheduler sorts its jobs by attained service first, which of a pod is its start-up: deepboot.md 6.
+    return s.pod_born[g] if s.tuned else s.pod_born[g] & BIRTHS
+
+
+@jit
+def leave_ghost(s, g):
+    """Let the sleeping pod on device ``g``, which training takes, live on without a device (deepboot.md Q4)."""
+    k = s.num_ghosts
+    if k < s.num_gpus:
+        s.ghost_service[k], s.ghost_born[k], s.ghost_task[k] = s.pod_service[g], s.pod_born[g], -1
+        s.num_ghosts += 1
+        s.pod_warm[g] = JUST_ENDED
+
+
+@jit
+def drop_ghost(s, k):
+    """Forget ghost ``k``; the last takes its place."""
+    s.num_ghosts -= 1
+    m = s.num_ghosts
+    s.ghost_service[k], s.ghost_born[k], s.ghost_task[k] = s.ghost_service[m], s.ghost_born[m], s.ghost_task[m]
+
+
+@jit
 def end_sleeping(s, n, count):
-    """End ``count`` sleeping pods of node ``n`` for training, those born last first."""
+    """End ``count`` sleeping pods of node ``n`` for training, the last in order first."""
     for _ in range(count):
         last = -1
         for g in range(s.node_first[n], s.node_first[n] + s.node_gpus[n]):
-            if s.pod_state[g] == POD_SLEEP and (last < 0 or (s.pod_born[g] & BIRTHS) > (s.pod_born[last] & BIRTHS)):
+            if s.pod_state[g] == POD_SLEEP and (last < 0 or place_in_order(s, g) > place_in_order(s, last)):
                 last = g
         if s.deepboot:
-            s.ghosts[s.pod_service[last]] += 1
-            s.pod_warm[last] = JUST_ENDED
+            leave_ghost(s, last)
         end_sleep(s, last)
 
 

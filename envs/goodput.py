@@ -206,6 +206,12 @@ class ClassTables:
         seconds = np.where(rows >= 0, self.iteration_s()[rows, -1], np.inf)
         return np.concatenate([[np.inf], np.nan_to_num(seconds, nan=np.inf, posinf=np.inf)])
 
+    def iteration_samples(self) -> Floats:
+        """(65,) samples of an iteration of the last option on the first type: whole micro-batches; 1 without GPUs."""
+        options = self.options[0]
+        samples = COUNTS * options.run_local[:, -1] * (options.accum[:, -1] + 1)
+        return np.concatenate([[1.0], np.maximum(samples, 1)])
+
 
 def isolated_s(model: ModelProfile, gpu_type: str, batch: int, gpus: int, node_gpus: int) -> float:
     """Run time [s] at a fixed batch on ``gpus`` GPUs, packed on nodes of ``node_gpus``; nan: not measured."""
@@ -274,16 +280,18 @@ def build_tables(jobs: np.recarray, shapes: Shapes, classes: Sequence[Depths]) -
     return Tables(jobs, rows, floats.array(np.float64), ints.array(np.int64))
 
 
-def iteration_tables(classes: Sequence[Depths]) -> tuple[Floats, Floats, Floats]:
-    """``iteration_s``, ``whole_iterations`` and ``epoch_iterations`` of Workload, nothing frozen."""
+def iteration_tables(classes: Sequence[Depths]) -> tuple[Floats, Floats, Floats, Floats]:
+    """``iteration_s``, ``sample_s``, ``whole_iterations`` and ``epoch_iterations`` of Workload, nothing frozen."""
     longest = max((len(depths[0].job.epochs) for depths in classes), default=1)
     seconds = np.full((len(classes), MAX_REPLICAS + 1), np.inf)
+    sample = seconds.copy()
     whole, each = np.zeros((len(classes), longest)), np.zeros((len(classes), longest))
     for c, (built, *_) in enumerate(classes):
         seconds[c], job = built.packed_iteration_s(), built.job
+        sample[c] = seconds[c] / built.iteration_samples()
         batch = job.batch or job.model.init_batch
         work = np.diff(job.model.progress, prepend=0.0)
         for e in job.epochs:
             whole[c, e] = job.model.iterations_left(e, batch)
             each[c, e] = work[e] / float(np.asarray(job.model.gain(e, float(batch))))
-    return seconds, whole, each
+    return seconds, sample, whole, each

@@ -30,10 +30,10 @@ LONGEST_PROTECT_S = 120.0
 @jit
 def clear_pods(s):
     """No pod, no task; under ``static`` the inference nodes are reserved."""
-    s.tasks_open = s.num_queued = s.num_births = s.num_taken = s.num_late = s.unsorted = 0
+    s.tasks_open = s.num_queued = s.num_births = s.num_taken = s.num_late = s.num_ghosts = s.unsorted = 0
     s.next_pod = math.inf
     for v in range(s.num_services):
-        s.queue_len[v] = s.ghosts[v] = 0
+        s.queue_len[v] = 0
         s.last_task[v], s.recent[v] = -math.inf, 0.0
     for state in range(s.pod_gpu_s.shape[0]):
         s.pod_gpu_s[state] = 0.0
@@ -203,23 +203,29 @@ def wake(s, w, g, row):
 
 
 @jit
-def give_birth(s, w, g, row, warm):
-    """Begin a pod on device ``g``, which is nobody's, for the task of a row; ``warm``: without start-up."""
+def give_birth(s, w, g, row, ghost):
+    """Begin a pod on device ``g``, which is nobody's, for the task of a row.
+
+    ``ghost``: ``pod_born`` of the ghost that it was (deepboot), which needs no start-up; -1: none.
+    """
     n = s.gpu_node[g]
     if not s.node_reserved[n]:
         close_device(s, g)
     s.node_pods[n] += 1
     s.pod_since[g] = s.now  # of no pod: nothing to account for
     s.pod_service[g], s.pod_task[g], s.pod_hits[g] = w.jobs[row].service, row, 0
-    s.pod_warm[g], s.pod_begun[g], s.pod_born[g] = warm, s.now, s.num_births
+    s.pod_begun[g] = s.now
+    if ghost >= 0:
+        s.pod_warm[g], s.pod_born[g] = 1, ghost
+        count_late(s, w, row, 0.0)
+        set_state(s, g, POD_RUNNING, s.now + w.jobs[row].work)
+        return
+    s.pod_warm[g], s.pod_born[g] = 0, s.num_births
     s.num_births += 1
-    count_late(s, w, row, 0.0 if warm else w.jobs[row].start_up)
+    count_late(s, w, row, w.jobs[row].start_up)
     if s.deepboot:  # there pods are in order of attained service, which is their start-up
         s.pod_born[g] += int(w.jobs[row].start_up) << 32
-    if warm:
-        set_state(s, g, POD_RUNNING, s.now + w.jobs[row].work)
-    else:
-        set_state(s, g, POD_START, s.now + w.jobs[row].start_up)
+    set_state(s, g, POD_START, s.now + w.jobs[row].start_up)
 
 
 @jit

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from envs.devices import JUST_ENDED, WHOLE, release, release_on
+from envs.devices import JUST_ENDED, WHOLE, drop_ghost, release, release_on
 from envs.jit import jit
 from envs.layout import ATS, EMPTIEST, HOLDER_INFERENCE, HOLDER_SHARED, NO_POD, POD_SLEEP
 from envs.online import fitted_goodput
@@ -110,10 +110,12 @@ def fair_share(s):
     jobs, total = s.num_running + s.num_waiting, 0
     for t in range(s.num_types):
         total += s.type_up[t]
-    if s.deepboot:  # 64, and every task that waits or owns a pod counts as a job: deepboot.md Q18
+    if s.deepboot:  # 64, and every task that waits or owns a pod, or a ghost, counts as a job: deepboot.md Q18
         total, jobs = 64, jobs + s.num_queued
         for g in range(s.num_gpus):
             jobs += s.pod_state[g] != NO_POD
+        for k in range(s.num_ghosts):
+            jobs += s.ghost_task[k] < 0
     return max(1, -(-total // max(1, jobs)))
 
 
@@ -242,7 +244,7 @@ def strip(s, log):
     Its Optimus, the only one that places on the emptiest nodes, gives up what lies beside awake pods before it takes
     the devices of sleeping ones, so that these live on.
     """
-    for n in range(s.inference_first, s.num_nodes):
+    for n in range(s.num_nodes):
         hosts = False
         for g in range(s.node_first[n], s.node_first[n] + s.node_gpus[n]):
             hosts |= s.pod_state[g] != NO_POD
@@ -257,10 +259,13 @@ def strip(s, log):
 
 @jit
 def revive(s, g):
-    """Undo the end of the sleeping pod on device ``g``, which is free."""
-    s.ghosts[s.pod_service[g]] -= 1
-    s.pod_state[g], s.pod_since[g], s.gpu_holder[g] = POD_SLEEP, s.now, HOLDER_INFERENCE
-    s.node_asleep[s.gpu_node[g]] += 1
+    """Undo the end of the sleeping pod on device ``g``, which is free, unless it lives elsewhere already."""
+    for k in range(s.num_ghosts):
+        if s.ghost_born[k] == s.pod_born[g] and s.ghost_task[k] < 0:
+            drop_ghost(s, k)
+            s.pod_state[g], s.pod_since[g], s.gpu_holder[g] = POD_SLEEP, s.now, HOLDER_INFERENCE
+            s.node_asleep[s.gpu_node[g]] += 1
+            return
 
 
 @jit

@@ -6,12 +6,12 @@ import math
 
 from envs.clock import is_multiple
 from envs.commit import settle_changes
-from envs.devices import end_sleep, touch
+from envs.devices import drop_ghost, end_sleep, end_sleeping, touch
 from envs.jit import jit
 from envs.layout import ATS, POD_PROTECT, POD_SLEEP
 from envs.pods import give_birth, take_task, wake
 from envs.rates import list_nodes
-from envs.reclaim import choose_device, count_training
+from envs.reclaim import choose_device, count_training, find_idle
 
 
 @jit
@@ -28,13 +28,17 @@ def warm_pod(s, v):
 
 @jit
 def hit_warm(s, w):
-    """Give tasks to idle pods of their service."""
+    """Give tasks to idle pods of their service; one that hits a ghost still waits for a device."""
     for v in range(s.num_services):
         while s.queue_len[v] > 0:
-            g = warm_pod(s, v)
-            if g < 0:
+            g, k = warm_pod(s, v), first_ghost(s, v)
+            if k >= 0 and (g < 0 or (s.pod_hits[g] == 0 and s.ghost_born[k] < s.pod_born[g])):
+                s.ghost_task[k] = take_task(s, w, v)
+                s.num_queued += 1
+            elif g >= 0:
+                wake(s, w, g, take_task(s, w, v))
+            else:
                 break
-            wake(s, w, g, take_task(s, w, v))
 
 
 @jit
@@ -48,6 +52,16 @@ def first_queue(s):
 
 
 @jit
+def start_on(s, w, g):
+    """Let the first task that waits have device ``g``, which is nobody's; those that have hit ghosts come last."""
+    v = first_queue(s)
+    if v >= 0:
+        give_birth(s, w, g, take_task(s, w, v), -1)
+    else:
+        give_back(s, w, g)
+
+
+@jit
 def start_cold(s, w, log):
     """Begin pods for the tasks that found none, as long as there are devices."""
     if s.reclaim == ATS:
@@ -58,10 +72,7 @@ def start_cold(s, w, log):
             return
         if s.pod_state[g] == POD_SLEEP:
             end_sleep(s, g)
-        v = first_queue(s)
-        ghost = s.ghosts[v] > 0
-        s.ghosts[v] -= ghost
-        give_birth(s, w, g, take_task(s, w, v), 1 if ghost else 0)
+        start_on(s, w, g)
 
 
 @jit
@@ -85,10 +96,47 @@ def serve(s, w, log):
 
 
 @jit
+def start_in_pass(s, w):
+    """Begin pods in a pass, on the emptiest nodes, as its Optimus alone does (deepboot.md 7)."""
+    while s.num_queued > 0:
+        n = 0
+        for m in range(1, s.num_nodes):
+            if s.node_free[m] > s.node_free[n]:
+                n = m
+        if s.node_free[n] == 0:
+            return
+        if s.node_free[n] == s.node_asleep[n]:
+            end_sleeping(s, n, 1)
+        start_on(s, w, find_idle(s, n, False))
+
+
+@jit
+def first_ghost(s, v):
+    """The ghost born first of those of service ``v`` that no task has hit, or with -1 of those hit; -1: none."""
+    best = -1
+    for k in range(s.num_ghosts):
+        wanted = s.ghost_task[k] >= 0 if v < 0 else s.ghost_task[k] < 0 and s.ghost_service[k] == v
+        if wanted and (best < 0 or s.ghost_born[k] < s.ghost_born[best]):
+            best = k
+    return best
+
+
+@jit
+def give_back(s, w, g):
+    """Give device ``g``, which is nobody's, to a ghost that a task has hit: it remains the pod that it was."""
+    k = first_ghost(s, -1)
+    row, born = s.ghost_task[k], s.ghost_born[k]
+    drop_ghost(s, k)
+    s.num_queued -= 1
+    give_birth(s, w, g, row, born)
+
+
+@jit
 def forget_pass(s):
     """End what the last pass left behind: ghosts, and nodes in the order in which they were taken."""
-    for v in range(s.num_services):
-        s.ghosts[v] = 0
+    for k in range(s.num_ghosts - 1, -1, -1):
+        if s.ghost_task[k] < 0:
+            drop_ghost(s, k)
     if s.unsorted:
         for i in range(s.num_running):
             sort_nodes(s, s.running[i])
@@ -97,7 +145,7 @@ def forget_pass(s):
 
 @jit
 def sort_nodes(s, j):
-    """Put slot ``j``'s devices into node order; if this changes it, the job pauses as if it moved (deepboot.md Q8)."""
+    """Put slot ``j``'s devices into node order; if this changes it, the job counts as moved (deepboot.md Q8)."""
     list_nodes(s, j)
     in_order = True
     for m in range(1, s.num_nodes_held[j]):
@@ -109,16 +157,21 @@ def sort_nodes(s, j):
         if s.gpu_holder[g] == j:
             s.gpu_next[g], s.first_gpu[j] = s.first_gpu[j], g
     touch(s, j)
-    s.held_hash[j] = ~s.node_hash[j]  # so that the job counts as moved
 
 
 @jit
 def tick_due(s):
-    """Whether the next whole second is an event: tasks wait, and a pod sleeps or is one of theirs (deepboot.md 3)."""
+    """Whether the next whole second is an event: tasks wait, and a pod sleeps or is one of theirs (deepboot.md 3).
+
+    A ghost counts as asleep.
+    """
     if s.num_queued == 0:
         return False
     for g in range(s.num_gpus):
         if s.pod_state[g] == POD_SLEEP or (s.pod_state[g] == POD_PROTECT and s.queue_len[s.pod_service[g]] > 0):
+            return True
+    for k in range(s.num_ghosts):  # noqa: SIM110 - compiled loop; a ghost is a pod that sleeps
+        if s.ghost_task[k] < 0:
             return True
     return False
 

@@ -319,7 +319,7 @@ def apply_decision(run: Run, decision: Decision, scheduler: str) -> bool:
         first = s.job_id[: len(gpus)] if decision.rank is None else decision.rank
         tie = np.where(s.klass[: len(gpus)] < 0, first, -first)
         by_size = np.lexsort((tie, -gpus))
-        rule, slot = apply_counts(s, gpus, by_size, decision.waits, run.log)
+        rule, slot = apply_counts(s, run.tables, gpus, by_size, decision.waits, run.log)
     elif rule == ACCEPTED:
         placement = _whole_numbers(decision.placement, (len(gpus), int(s.num_nodes)), "placement", scheduler)
         wanted = np.full(len(gpus), -1) if decision.devices is None else decision.devices

@@ -280,6 +280,14 @@ class ClusterView:
         seconds = self._workload.iteration_s[self._slots("klass")[wanted]]
         return np.where(np.arange(MAX_REPLICAS + 1) <= self._slots("max_gpus")[wanted][:, None], seconds, np.inf)
 
+    def oracle_sample_s(self, slots: npt.ArrayLike) -> Floats:
+        """(n, 65) [s] as :meth:`oracle_iteration_s`, but for a sample, and for more GPUs than ``max_gpus`` too.
+
+        An iteration takes more samples than the batch has where that cannot be divided evenly.
+        """
+        seconds: Floats = self._workload.sample_s[self._slots("klass")[np.asarray(slots, np.int64)]]
+        return seconds
+
     def oracle_iterations_left(self, slots: npt.ArrayLike) -> Floats:
         """(n,) iterations of the requested batch that elastic slots (n,) need to finish.
 

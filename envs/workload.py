@@ -34,12 +34,13 @@ class Workload:
     """A trace on a cluster: the tables of the core, and what only schedulers ask for.
 
     ``iteration_s`` (C, 65) [s]: true time of an iteration of each class by GPUs, packed on the first type; inf: not
-    possible. ``whole_iterations`` (C, E): iterations of the whole epochs after each; ``epoch_iterations`` (C, E): of
-    each epoch.
+    possible. ``sample_s`` (C, 65) [s]: the same over the samples of the iteration. ``whole_iterations`` (C, E):
+    iterations of the whole epochs after each; ``epoch_iterations`` (C, E): of each epoch.
     """
 
     tables: Tables
     iteration_s: npt.NDArray[np.float64]
+    sample_s: npt.NDArray[np.float64]
     whole_iterations: npt.NDArray[np.float64]
     epoch_iterations: npt.NDArray[np.float64]
     tuned: bool

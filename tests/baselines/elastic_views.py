@@ -54,7 +54,7 @@ def make_view(free, jobs, *, iteration_s=None, left=None, goodput=None, node_gpu
         profiled=column("profiled", MOST, np.int64),
         node_free=np.array(free),
         node_gpus=np.array(node_gpus),
-        config=SimpleNamespace(rescale_s=rescale_s),
+        config=SimpleNamespace(rescale_s=rescale_s, compat="none"),
         elastic_remaining=work,
         goodput=lambda slots, widest=None: goodput[job_id[slots]],
         oracle_iteration_s=lambda slots: iteration_s[job_id[slots]],
