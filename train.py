@@ -68,9 +68,11 @@ class Arguments:
     profiles: Path | None = None
     """Folder of measured model profiles for elastic jobs, instead of the shipped ones."""
     objective: str = "jct"
-    """What the reward measures: jct, jct_slo, makespan, p99_slowdown or finish_time_fairness."""
+    """What the reward measures: jct, jct_slo, jct_residual, makespan, p99_slowdown or finish_time_fairness."""
     slo_penalty_s: float = 60.0
     """What an inference task that is late costs, in seconds of a training job's JCT (objective jct_slo)."""
+    residual_penalty: float = 10.0
+    """What a job costs that completes with nothing converged, in its run times alone (objective jct_residual)."""
     train: Annotated[TrainConfig, tyro.conf.arg(name="")] = field(default_factory=TrainConfig)
     sim: SimConfig = field(default_factory=SimConfig)
     """Settings of the simulator."""
@@ -143,6 +145,7 @@ def environment_of(arguments: Arguments) -> EnvSettings:
         profiles=arguments.profiles,
         objective=arguments.objective,
         slo_penalty_s=arguments.slo_penalty_s,
+        residual_penalty=arguments.residual_penalty,
         edit_budget=arguments.edit_budget,
     )
 

@@ -26,6 +26,7 @@ from envs.features import (
     CLUSTER_COLUMNS,
     FEATURES,
     JOB_COLUMNS,
+    LAYER_COLUMNS,
     NODE_COLUMNS,
     SERVICE_COLUMNS,
     ObservationLayout,
@@ -40,6 +41,8 @@ DISTURBING = [Edit.LESS, Edit.PLACE_PACKED, Edit.PLACE_SAFE, Edit.PLACE_ALIKE, E
 _JOB_COLUMNS = [feature.name for feature in FEATURES if feature.block == "jobs"]
 RUNNING, WAS_RUNNING = _JOB_COLUMNS.index("running"), _JOB_COLUMNS.index("was_running")
 ELASTIC = _JOB_COLUMNS.index("elastic")
+_LAYER_COLUMNS = [feature.name for feature in FEATURES if feature.block == "layers"]
+FROZEN, WAS_FROZEN = (JOB_COLUMNS + _LAYER_COLUMNS.index(name) for name in ("frozen", "was_frozen"))
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,7 @@ class Observation(NamedTuple):
 
     cluster: Tensor  # (B, Fc) float32
     nodes: Tensor  # (B, N, Fn) float32; column 0 is 1 for a real node
-    jobs: Tensor  # (B, J, Fj) float32; column 0 is 1 for an occupied slot
+    jobs: Tensor  # (B, J, Fj) float32; column 0 is 1 for an occupied slot; with layers, their columns behind it
     services: Tensor  # (B, V, Fs) float32
     occupancy: Tensor  # (B, N, G) float32, slot of the holder; negative: no job of a slot holds it
 
@@ -69,6 +72,8 @@ class Observation(NamedTuple):
 def split_observation(obs: Tensor, layout: ObservationLayout) -> Observation:
     """Views into flat observations ``obs (B, R) float32``."""
     parts: dict[str, Tensor] = layout.split(obs)  # type: ignore[arg-type, assignment]  # works on tensors too
+    if layout.layered:
+        parts["jobs"] = torch.cat([parts["jobs"], parts.pop("layers")], dim=2)
     if layout.num_services == 0:
         parts["services"] = obs.new_zeros(len(obs), 0, SERVICE_COLUMNS)
     return Observation(**parts)
@@ -80,15 +85,19 @@ def head(width: int, last: nn.Linear) -> nn.Sequential:
 
 
 class ClusterNetwork(nn.Module):
-    """Logits of all actions and the value of the state, from a flat observation and its layout."""
+    """Logits of all actions and the value of the state, from a flat observation and its layout.
 
-    def __init__(self, config: NetworkConfig) -> None:
+    ``layered``: of observations with the block of layers, and no others.
+    """
+
+    def __init__(self, config: NetworkConfig, layered: bool = False) -> None:
         super().__init__()
-        self.config = config
+        self.config, self.layered = config, layered
         width = config.width
         self.embed_cluster = dense(CLUSTER_COLUMNS, width)
         self.embed_node = nn.Sequential(dense(NODE_COLUMNS, width), nn.ReLU())
-        self.embed_job = nn.Sequential(dense(JOB_COLUMNS, width), nn.ReLU(), dense(width, width, 1.0))
+        columns = JOB_COLUMNS + LAYER_COLUMNS * layered
+        self.embed_job = nn.Sequential(dense(columns, width), nn.ReLU(), dense(width, width, 1.0))
         self.embed_service = nn.Sequential(dense(SERVICE_COLUMNS, width), nn.ReLU(), dense(width, width, 1.0))
         self.rounds = nn.ModuleList(Round(width, config.heads) for _ in range(config.rounds))
         edits, service_edits = dense(width, NUM_EDITS, 0.01), dense(width, NUM_SERVICE_EDITS, 0.01)
@@ -114,6 +123,10 @@ class ClusterNetwork(nn.Module):
         forbidden = torch.zeros_like(logits, dtype=torch.bool)
         forbidden[:, Edit.LESS] = runs & ~ran
         forbidden[:, Edit.MORE] = ran & ~runs
+        if self.layered:
+            deeper = rows[:, FROZEN] - rows[:, WAS_FROZEN]
+            forbidden[:, Edit.FREEZE] = deeper < 0
+            forbidden[:, Edit.UNFREEZE] = deeper > 0
         if not self.config.disturb:
             forbidden[:, DISTURBING] |= (ran & ~elastic)[:, None]
         return (logits + more).masked_fill(forbidden, EMPTY_LOGIT)

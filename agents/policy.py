@@ -44,6 +44,7 @@ class LearnedPolicy:
         self.device = device
         self.layout = ObservationLayout(**config["layout"])
         self.num_slots: int = config["layout"]["num_slots"]
+        self.freezes = self.layout.layered
         self.edit_budget: int = config["edit_budget"]
         self.trained_on: dict[str, Any] = config["trained_on"]
 
@@ -93,11 +94,12 @@ def policy_config(
     layout: ObservationLayout, network: NetworkConfig, edit_budget: int, trained_on: dict[str, Any]
 ) -> dict[str, Any]:
     """What a checkpoint says about its policy."""
+    seen = [feature for feature in FEATURES if feature.block != "layers" or layout.layered]
     return {
         "layout": asdict(layout),
         "network": asdict(network),
         "edit_budget": edit_budget,
-        "features": [f"{feature.block}.{feature.name}: {feature.meaning}" for feature in FEATURES],
+        "features": [f"{feature.block}.{feature.name}: {feature.meaning}" for feature in seen],
         "edits": list(KINDS[1:]),
         "trained_on": trained_on,
     }
@@ -138,10 +140,8 @@ def build_network(checkpoint: Checkpoint, where: Path) -> ClusterNetwork:
     """A network of the checkpoint's size, if this version of Musher observes what that one did."""
     config = checkpoint.config
     try:
-        network = NetworkConfig(**config["network"])
-        current = policy_config(
-            ObservationLayout(**config["layout"]), network, config["edit_budget"], config["trained_on"]
-        )
+        network, layout = NetworkConfig(**config["network"]), ObservationLayout(**config["layout"])
+        current = policy_config(layout, network, config["edit_budget"], config["trained_on"])
         same = all(config[name] == current[name] for name in ("features", "edits"))
     except (KeyError, TypeError) as error:
         raise CheckpointError(
@@ -151,7 +151,7 @@ def build_network(checkpoint: Checkpoint, where: Path) -> ClusterNetwork:
         raise CheckpointError(
             f"checkpoint {where} was trained on other observations or actions than this version of Musher has"
         )
-    return ClusterNetwork(network)
+    return ClusterNetwork(network, layout.layered)
 
 
 def resolve_device(device: str) -> torch.device:

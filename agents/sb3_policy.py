@@ -46,7 +46,7 @@ class _ClusterPolicy:
         super().__init__(observation_space, action_space, lr_schedule, **kwargs)  # type: ignore[call-arg]
 
     def _build(self, lr_schedule: Schedule) -> None:
-        self.network = ClusterNetwork(self.network_config)
+        self.network = ClusterNetwork(self.network_config, self.layout.layered)
         self.optimizer = self.optimizer_class(self.parameters(), lr=lr_schedule(1), **self.optimizer_kwargs)  # type: ignore[attr-defined]
 
     def _get_constructor_parameters(self) -> dict[str, Any]:

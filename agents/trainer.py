@@ -124,8 +124,8 @@ def make_model(config: TrainConfig, settings: EnvSettings) -> OnPolicyAlgorithm:
 def describe(run: Run) -> dict[str, Any]:
     """Facts that a checkpoint and ``config.json`` keep: all that decides what is learned, and what ran it."""
     settings, trace = run.settings, run.settings.source
-    names = ("scenario", "num_slots", "window_jobs", "split", "objective", "slo_penalty_s", "edit_budget",
-             "horizon_s", "reward_scale", "workload_seed")  # fmt: skip
+    names = ("scenario", "num_slots", "window_jobs", "split", "objective", "slo_penalty_s", "residual_penalty",
+             "edit_budget", "horizon_s", "reward_scale", "workload_seed")  # fmt: skip
     return {
         "trace": {
             "name": trace.name,

@@ -24,7 +24,7 @@ from envs.settings import EnvSettings
 from envs.simulate import RunResult, inference_accounts
 
 MEAN_JCT, COST = "mean_jct_s", "cost_s"
-WORDS = {MEAN_JCT: "mean jct", COST: "cost (mean jct + late tasks)"}  # measures, for people
+WORDS = {MEAN_JCT: "mean jct", COST: "cost (mean jct + penalties)"}  # measures, for people
 PATIENCE = 100  # decisions a job after which an episode counts as unfinished
 
 
@@ -40,14 +40,15 @@ class Validation:
 
 def measure_of(objective: str) -> str:
     """Which number of judge() the best policy has least of."""
-    return COST if OBJECTIVES[objective].counts_late else MEAN_JCT
+    counts = OBJECTIVES[objective]
+    return COST if counts.counts_late or counts.counts_residual else MEAN_JCT
 
 
 def judge(run: RunResult, settings: EnvSettings) -> dict[str, float]:
-    """METRICS of envs/metrics.py and, where late tasks count, COST [s].
+    """METRICS of envs/metrics.py and, where late tasks or residuals count, COST [s].
 
-    COST is the reward's sum a training job: mean jct + ``late_penalty`` x late tasks / completed training jobs; NaN
-    without these.
+    COST is the reward's sum a training job: mean jct + (``late_penalty`` x late tasks + ``residual_cost`` x sum of
+    residual x isolated run time) / completed training jobs; NaN without these.
     """
     metrics = run.metrics()
     if measure_of(settings.objective) == MEAN_JCT:
@@ -55,7 +56,9 @@ def judge(run: RunResult, settings: EnvSettings) -> dict[str, float]:
     jobs = run.jobs[run.jobs["status"] == "completed"]
     late = (jobs["kind"] == "inference") & (jobs["queueing_delay_s"] + jobs["paused_gpu_s"] > run.config.slo_s)
     training = int((jobs["kind"] == "training").sum())
-    per_job = settings.late_penalty * int(late.sum()) / training if training else np.nan
+    cost = settings.late_penalty * int(late.sum())
+    cost += settings.residual_cost * float((jobs["residual"] * jobs["isolated_s"]).sum())
+    per_job = cost / training if training else np.nan
     return {**metrics, COST: metrics[MEAN_JCT] + per_job}
 
 

@@ -4,7 +4,9 @@ Masked random play with two shares of commits, since a commit costs an event and
 (``env_steps_per_cpu_s.rigid.256``) is the lower of the two. Everything is compiled and played once before the clock
 runs, and actions are replayed (see benchmarks/random_play.py), so only the environment is timed. Elastic jobs are
 measured two more ways: where schedulers know only what each job has run in (``elastic-online``), and with log-weights
-as actions, which are counted in passes (``env_passes_per_cpu_s.elastic-weights.64``).
+as actions, which are counted in passes (``env_passes_per_cpu_s.elastic-weights.64``). Jobs with layers are measured
+beside scenario elastic on their trace, which has neither the block of layers nor edits of depth
+(``layer_share.256``: the lower share of its speed that is left, over equal numbers of steps in turn).
 """
 
 from __future__ import annotations
@@ -101,6 +103,8 @@ def benchmark(arguments: Arguments) -> None:
         rows = measure_scenario(scenario, arguments)
         print_rows(scenario, rows, arguments)
         figures |= speeds(rows)
+        if SCENARIOS[scenario].freezes:
+            figures |= measure_beside_elastic(scenario, arguments)
         figures[f"memory_bytes_per_env.{scenario}"] = bytes_per_env(scenario)
         if arguments.learner_envs:
             figures |= measure_learners(scenario, arguments)
@@ -161,6 +165,35 @@ def measure_variants(settings: dict[str, Any], arguments: Arguments) -> list[Row
             timing = repeat(env, replay_vector(env, recording), arguments.repeats)
             rows.append(Row(f"elastic-{name}.{size}", unit, f"vector, {name}", share, recording, timing))
     return rows
+
+
+def measure_beside_elastic(scenario: str, arguments: Arguments) -> Figures:
+    """Share of the speed of scenario elastic on the same trace that is left where layers are seen and frozen."""
+    size, settings = max(arguments.batch), scenario_settings(scenario)
+    envs = [
+        ClusterVectorEnv(size, copy=False, threads=arguments.threads, **settings | {"scenario": name})
+        for name in ("elastic", scenario)
+    ]
+    shown = table(
+        f"Environment steps per CPU second: {scenario} beside elastic on the same trace",
+        ("commits asked", "elastic", scenario, "share"),
+        f"vector, {size} rows; equal numbers of steps, in turn; median of {arguments.repeats}",
+    )
+    figures: Figures = {}
+    for share in COMMIT_SHARES:
+        record(envs[0], share, 0.0), record(envs[1], share, 0.0)  # compiles
+        recordings = [record(envs[0], share, arguments.seconds)]
+        recordings.append(record(envs[1], share, 0.0, len(recordings[0].actions)))
+        replays = [replay_vector(env, recording) for env, recording in zip(envs, recordings, strict=True)]
+        seconds = np.array([[repeat(e, r, 1).median for e, r in zip(envs, replays, strict=True)]
+                            for _ in range(arguments.repeats)])  # fmt: skip
+        left = float(np.median(seconds[:, 0] / seconds[:, 1]))
+        speed = recordings[0].num_steps / np.median(seconds, axis=0)
+        shown.add_row(f"{share:.0%}", f"{speed[0]:,.0f}", f"{speed[1]:,.0f}", f"{left:.3f}")
+        figures[f"layer_share.{size}.commit{100 * share:.0f}"] = left
+        figures[f"layer_share.{size}"] = min(left, figures.get(f"layer_share.{size}", np.inf))
+    console().print(shown)
+    return figures
 
 
 def measure_single(key: str, settings: dict[str, Any], arguments: Arguments) -> list[Row]:

@@ -82,13 +82,13 @@ def draw(mask: npt.NDArray[np.bool_], commit_share: float, rng: np.random.Genera
     return np.where(commits, COMMIT, valid[np.minimum(pick, len(valid) - 1)] % width)
 
 
-def record(env: ClusterEnv | ClusterVectorEnv, commit_share: float, seconds: float) -> Recording:
-    """Play for about ``seconds`` CPU seconds of stepping; 0: one step, which compiles."""
+def record(env: ClusterEnv | ClusterVectorEnv, commit_share: float, seconds: float, steps: int = 1) -> Recording:
+    """Play for about ``seconds`` CPU seconds of stepping, and at least ``steps`` steps; 0: one step, which compiles."""
     player, rng = Player(env), np.random.default_rng(SEED)
     actions: list[npt.NDArray[Any]] = []
     events, episodes, spent = 0, 0, 0.0
     before = player.states["num_events"].copy()
-    while spent < seconds or not actions:
+    while spent < seconds or len(actions) < steps:
         actions.append(player.draw(commit_share, rng))
         began = time.process_time()
         ended = player.step(actions[-1])

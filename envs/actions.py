@@ -12,10 +12,9 @@ from enum import IntEnum
 
 import numpy as np
 
-from envs.devices import WHOLE, release, take_targets
+from envs.devices import WHOLE, release, take_targets, touch
 from envs.jit import jit, jit_inline
-from envs.layout import ATS, CONSOLIDATED, MAX_REPLICAS
-from envs.observe import NOT_NEGATIVE
+from envs.layout import ATS, CONSOLIDATED, MAX_REPLICAS, NOT_NEGATIVE
 from envs.placement import allowed, find_placement, find_share, gather_on, pack_on, place, place_count, round_robin_on
 from envs.service_edits import NUM_SERVICE_EDITS, apply_service_edit, mask_services
 
@@ -207,12 +206,23 @@ def valid_edits(s, j, most_free, largest, free_nodes):
     return fits(s, j) << Edit.MORE
 
 
+@jit_inline
+def valid_depths(s, j):
+    """Valid changes of the depth that slot ``j`` is to have, as bits: of jobs that hold GPUs and have layers."""
+    if s.gpus[j] == 0 or s.modules[j] == 0:
+        return 0
+    deeper, back = s.next_depth[j] < s.max_depth[j], s.next_depth[j] > 0
+    return deeper << Edit.FREEZE | back << Edit.UNFREEZE
+
+
 @jit
 def mask_slots(s, mask, slots, count, most_free, largest, free_nodes):
     """Write the validity of the edits of the first ``count`` of ``slots``."""
     for i in range(count):
         j = slots[i] & NOT_NEGATIVE
         bits = valid_edits(s, j, most_free, largest, free_nodes)
+        if s.freezes:
+            bits |= valid_depths(s, j)
         first = (1 + j * NUM_EDITS) & NOT_NEGATIVE
         while bits != 0:
             mask[first] = bits & 1
@@ -263,6 +273,10 @@ def apply_edit(s, action, log):
     if edit == Edit.YIELDS:
         s.yields[j] = 1 - s.yields[j]
         return j
+    if edit in (Edit.FREEZE, Edit.UNFREEZE):
+        s.next_depth[j] += 1 if edit == Edit.FREEZE else -1
+        touch(s, j)
+        return j
     if s.klass[j] >= 0 and edit == Edit.MORE:
         set_rung(s, j, RUNG_ABOVE[s.gpus[j]], log)
     elif s.klass[j] >= 0 and edit == Edit.LESS:
@@ -278,4 +292,6 @@ def apply_edit(s, action, log):
         if edit == Edit.PLACE_SPREAD:
             count = round_robin_on(s, held, t)
         take_targets(s, j, count)
+    if s.freezes and s.gpus[j] == 0:  # the wish for another depth goes with the GPUs
+        s.next_depth[j] = s.depth[j]
     return j

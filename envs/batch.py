@@ -211,6 +211,8 @@ class Batch:
         self.states["edit_budget"] = settings.edit_budget
         self.states["objective"] = settings.objective_code
         self.states["late_penalty"] = settings.late_penalty
+        self.states["residual_penalty"] = settings.residual_cost
+        self.states["freezes"] = settings.freezes
         self.results = empty_results((num_envs, 2, settings.most_rows))
         self.log = np.zeros(8 * settings.cluster.num_gpus + 65536 if record else 0, LOG_DTYPE).view(np.recarray)
         self.logged: list[npt.NDArray[np.void]] = []

@@ -37,7 +37,7 @@ REACHED, PASS_DUE, FINISHED, STOPPED = 0, 1, 2, 3
 @jit
 def start_window(s, lo, hi, origin):
     """Empty the cluster and set the clock to 0 before rows ``lo`` .. ``hi - 1`` of the job table."""
-    s.now = s.last_event = s.jct_integral = 0.0
+    s.now = s.last_event = s.jct_integral = s.lacked_s = 0.0
     s.quiet_passes = s.status = s.rounds = s.num_events = s.num_passes = s.pass_index = s.dirty = s.log_len = 0
     s.job_lo, s.job_hi, s.next_job, s.next_admit, s.origin = lo, hi, lo, lo, origin
     s.num_unfinished = s.num_completed = s.num_rejected = 0
@@ -138,7 +138,7 @@ def admit_due(s, w, results):
 
 
 @jit
-def complete(s, j, results, log):
+def complete(s, w, j, results, log):
     """Finish slot ``j``, write its result row, free its devices and the slot."""
     settle_hold(s, j)
     release(s, j, log)
@@ -152,6 +152,7 @@ def complete(s, j, results, log):
     row.num_preemptions = s.num_preemptions[j]
     if s.layered and s.modules[j] > 0:
         row.residual, row.depth_changes = residual(s, j), s.depth_changes[j]
+        s.lacked_s += row.residual * w.jobs[s.job_lo + s.job_id[j]].isolated_s
     row.status = COMPLETED
     s.num_completed += 1
     s.num_unfinished -= 1
@@ -212,7 +213,7 @@ def complete_due(s, w, results, log):
         if s.finish[j] <= s.now and s.layered and s.modules[j] > 0 and goes_on(s, w, j):
             continue
         if s.finish[j] <= s.now:
-            complete(s, j, results, log)
+            complete(s, w, j, results, log)
             completed = True
     if completed:
         s.num_running = keep_phase(s, s.running, s.num_running, RUNNING)

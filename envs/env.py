@@ -28,8 +28,8 @@ class ClusterEnv(gymnasium.Env[Observation, Any]):
 
     ## Observation space
     Dict of float32 boxes (``flat=True``: one Box with the same numbers): ``cluster (Fc,)``, ``nodes (N, Fn)``,
-    ``jobs (J, Fj)``, ``occupancy (N, G)``, and with inference ``services (V, Fs)``. Columns: FEATURES in
-    envs/features.py, docs/environment.md.
+    ``jobs (J, Fj)``, ``occupancy (N, G)``, with inference ``services (V, Fs)``, and in scenario layer-elastic
+    ``layers (J, Fl)``. Columns: FEATURES in envs/features.py, docs/environment.md.
 
     ## Action space
     ``Discrete(1 + J * 9 + V * 2)``: 0 commits, ``1 + j * 9 + e`` applies edit e of EDITS (envs/actions.py) to slot j,
@@ -38,7 +38,7 @@ class ClusterEnv(gymnasium.Env[Observation, Any]):
     valid. After ``edit_budget`` edits the pass commits by itself. An action outside the mask raises
     SimulatorError and changes nothing, or commits (``on_invalid="commit"``).
     ``action="weights"``: ``Box (J,)`` in [-1, 1], a fifth of the log-weights of the jobs by slot (free slots do not
-    count), from which envs/allocator.py makes the allocation of the pass; there is no mask.
+    count), from which envs/allocator.py makes the allocation of the pass; there is no mask. Not in layer-elastic.
 
     ## Reward
     At a commit ``- time x unfinished jobs / scale`` up to the next pass (objective ``jct``), else 0: the
@@ -52,13 +52,13 @@ class ClusterEnv(gymnasium.Env[Observation, Any]):
     ## Episode end
     ``terminated`` when every job is done, ``truncated`` at the horizon. ``info["episode_metrics"]`` then has
     mean_jct_s, num_completed, num_rejected and num_unfinished of training jobs, among others, and mean_latency_s,
-    slo_violations and warm_share of inference tasks.
+    slo_violations and warm_share of inference tasks, and mean_residual and max_residual of jobs with layers.
 
     ## Arguments
     The fields of EnvSettings (envs/settings.py), ``flat`` and ``render_mode``.
 
     ## Version history
-    v0: rigid and elastic jobs, inference tasks.
+    v0: rigid and elastic jobs, inference tasks, frozen layers.
     """
 
     metadata = {"render_modes": ["rgb_array", "human"], "render_fps": 4}  # noqa: RUF012 - Gymnasium's convention
@@ -149,7 +149,17 @@ def episode_metrics(batch: Batch, b: int) -> dict[str, float]:
         "num_rejected": float((status == REJECTED).sum()),
         "num_unfinished": float(((status == UNFINISHED) & training).sum()),
         **_task_metrics(batch, results[~training], arrival[~training] - arrival[0]),
+        **_layer_metrics(batch, results[done & (batch.jobs["modules"][start : start + len(results)] > 0)]),
     }
+
+
+def _layer_metrics(batch: Batch, jobs: npt.NDArray[Any]) -> dict[str, float]:
+    """Of the completed jobs of an episode whose layers may be frozen; nothing where the workload has none of them."""
+    if not batch.states["layered"][0]:
+        return {}
+    if not len(jobs):
+        return {"mean_residual": np.nan, "max_residual": np.nan}
+    return {"mean_residual": float(jobs["residual"].mean()), "max_residual": float(jobs["residual"].max())}
 
 
 def _task_metrics(batch: Batch, tasks: npt.NDArray[Any], arrival: npt.NDArray[np.float64]) -> dict[str, float]:

@@ -41,7 +41,8 @@ def clear_results(results):
         row = results[i]
         row.first_start = row.finish = row.queueing_delay = math.nan
         row.service = row.paused_gpu_s = 0.0
-        row.num_rescales = row.num_preemptions = row.warm = 0
+        row.num_rescales = row.num_preemptions = row.warm = row.depth_changes = 0
+        row.residual = 0.0
         row.status = UNFINISHED
 
 
@@ -104,6 +105,7 @@ def write_unfinished(s, w, results):
         row.first_start = s.first_start[j]
         row.queueing_delay, row.service, row.paused_gpu_s = s.queueing_delay[j], s.service[j], s.paused_gpu_s[j]
         row.num_rescales, row.num_preemptions = s.num_rescales[j], s.num_preemptions[j]
+        row.depth_changes = s.depth_changes[j]
         if s.phase[j] == RUNNING:
             row.service += s.demand[j] * (s.now - s.held_since[j])
             row.paused_gpu_s += s.demand[j] * max(0.0, min(s.now, s.pause_end[j]) - s.held_since[j])
@@ -155,7 +157,7 @@ def run_to_pass(s, w, results, log):
 def take_reward(s):
     """Reward since the last one: minus the increase of the objective's integral, scaled."""
     integral = s.jct_integral if s.objective == JOB_TIME else (s.now if s.objective == TIME else 0.0)
-    integral += s.late_penalty * s.num_late
+    integral += s.late_penalty * s.num_late + s.residual_penalty * s.lacked_s
     reward = -(integral - s.rewarded) / s.reward_scale
     s.rewarded = integral
     return reward

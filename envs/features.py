@@ -1,9 +1,9 @@
 """What an agent sees: one float32 row per environment, described column by column.
 
-The row is four blocks, ``cluster`` (Fc,), ``nodes`` (N, Fn), ``jobs`` (J, Fj) and ``occupancy`` (N, G), and a fifth,
-``services`` (V, Fs), where there is inference; the Dict space is a set of views on it. FEATURES describes every column
-once: bounds, documentation and the bounds test come from it. Unbounded quantities are squashed to x / (x + c) in
-[0, 1). envs/observe.py writes the row.
+The row is four blocks, ``cluster`` (Fc,), ``nodes`` (N, Fn), ``jobs`` (J, Fj) and ``occupancy`` (N, G), and before the
+last ``layers`` (J, Fl) in scenario layer-elastic, and ``services`` (V, Fs) where there is inference; the Dict space is
+a set of views on it. FEATURES describes every column once: bounds, documentation and the bounds test come from it.
+Unbounded quantities are squashed to x / (x + c) in [0, 1). envs/observe.py writes the row.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from gymnasium import spaces
 
 from envs.spec import ClusterSpec
 
+LAYER_GPUS = (1, 2, 4, 8)  # GPUs at which an agent sees what freezing gains
 NO_DEVICE = -4  # occupancy of a place beyond the node's own devices
 
 
@@ -76,6 +77,23 @@ FEATURES: tuple[Feature, ...] = (
     Feature("jobs", "goodput_8", 0, 1, "elastic: known goodput on 8 GPUs over that on 1 x, x / (x + 8)"),
     Feature("jobs", "goodput_16", 0, 1, "elastic: known goodput on 16 GPUs over that on 1 x, x / (x + 16)"),
     Feature("jobs", "loss", 0, 1, "what inference counts as lost by one GPU less (reclaim ats) x, x / (x + 1)"),
+    Feature("layers", "frozen", 0, 1, "first modules frozen, share of all, edits of this pass included"),
+    Feature("layers", "was_frozen", 0, 1, "the same before this pass"),
+    Feature("layers", "front", 0, 1, "first modules that seem to have converged (sim.front), share of all"),
+    Feature("layers", "freezable", 0, 1, "most first modules that may be frozen, share of all"),
+    Feature("layers", "penalty", 0, 0.95, "share of its speed that the frozen modules seem to cost from now on"),
+    *(
+        Feature(
+            "layers",
+            f"{depth}_{gpus}",
+            0,
+            1,
+            f"known goodput with {what} frozen on {gpus} GPU{'s' * (gpus > 1)}, less what it seems to cost, over that "
+            "with none x, x / (x + 1)",
+        )
+        for depth, what in (("speed", "these modules"), ("front_speed", "those up to the front"))
+        for gpus in LAYER_GPUS
+    ),
     Feature("services", "starting", 0, 1, "pods x that start up, x / (x + 4)"),
     Feature("services", "serving", 0, 1, "pods x that serve a task, x / (x + 4)"),
     Feature("services", "protected", 0, 1, "idle pods x whose GPUs nobody may take, x / (x + 4)"),
@@ -92,6 +110,7 @@ FEATURES: tuple[Feature, ...] = (
 CLUSTER_COLUMNS = sum(f.block == "cluster" for f in FEATURES)
 NODE_COLUMNS = sum(f.block == "nodes" for f in FEATURES)
 JOB_COLUMNS = sum(f.block == "jobs" for f in FEATURES)
+LAYER_COLUMNS = sum(f.block == "layers" for f in FEATURES)
 SERVICE_COLUMNS = sum(f.block == "services" for f in FEATURES)
 
 # A job's last columns are squashed: x / (x + c), with these c. All its columns are written as x / (a x + b), with a = 1
@@ -102,19 +121,28 @@ TILE = 16 * JOB_COLUMNS  # numbers in 16 rows, so that tables of a and b need no
 SLOPE = np.tile(np.array([0] * (JOB_COLUMNS - len(SQUASH)) + [1] * len(SQUASH), np.float32), 16)
 OFFSET = np.tile(np.array([1] * (JOB_COLUMNS - len(SQUASH)) + list(SQUASH), np.float32), 16)
 
+# The same of the layers block, whose last columns are speeds x relative to depth 0: x / (x + 1).
+SPEED_COLUMNS = 2 * len(LAYER_GPUS)
+LAYER_SLOPE = np.tile(np.array([0] * (LAYER_COLUMNS - SPEED_COLUMNS) + [1] * SPEED_COLUMNS, np.float32), 16)
+LAYER_TILE = 16 * LAYER_COLUMNS
+
 
 @dataclass(frozen=True)
 class ObservationLayout:
-    """Where each block lies in a row of J slots, N nodes, at most G GPUs a node and V inference services."""
+    """Where each block lies in a row of J slots, N nodes, at most G GPUs a node and V inference services.
+
+    ``layered``: with the block of layers.
+    """
 
     num_slots: int
     num_nodes: int
     gpus_per_node: int
     num_services: int = 0
+    layered: bool = False
 
     @classmethod
-    def of(cls, num_slots: int, cluster: ClusterSpec, num_services: int) -> ObservationLayout:
-        return cls(num_slots, cluster.num_nodes, int(cluster.node_gpus.max()), num_services)
+    def of(cls, num_slots: int, cluster: ClusterSpec, num_services: int, layered: bool = False) -> ObservationLayout:
+        return cls(num_slots, cluster.num_nodes, int(cluster.node_gpus.max()), num_services, layered)
 
     @cached_property
     def slices(self) -> dict[str, tuple[int, int, tuple[int, ...]]]:
@@ -123,10 +151,13 @@ class ObservationLayout:
             "cluster": (CLUSTER_COLUMNS,),
             "nodes": (self.num_nodes, NODE_COLUMNS),
             "jobs": (self.num_slots, JOB_COLUMNS),
+            "layers": (self.num_slots, LAYER_COLUMNS),
             "services": (self.num_services, SERVICE_COLUMNS),
             "occupancy": (self.num_nodes, self.gpus_per_node),
         }
         slices, start = {}, 0
+        if not self.layered:
+            del shapes["layers"]
         if self.num_services == 0:
             del shapes["services"]
         for name, shape in shapes.items():

@@ -9,12 +9,33 @@ from __future__ import annotations
 
 import math
 
-from envs.jit import jit
-from envs.layout import RUNNING
-from envs.rng import Purpose, uniform
+import numpy as np
+import numpy.typing as npt
+
+from envs.jit import jit, jit_inline
+from envs.layout import FRONT_NOISE, MAX_MODULES, RUNNING
+from envs.rng import Purpose, draw, stream
 
 MOST_PENALTY = 0.95
 SAFE = 0.02  # penalty that counts as none where a front is looked for
+CELLS, UNSURE = 64, 127
+
+
+def _shifts() -> npt.NDArray[np.int8]:
+    """(17, CELLS, CELLS) int8: noise by modules and by the cells in which the two uniform numbers lie that make it.
+
+    UNSURE where it is not the same in all of a cell. In each both factors are monotone, so that corners tell.
+    """
+    edges = np.arange(CELLS + 1) / CELLS
+    with np.errstate(divide="ignore", invalid="ignore"):
+        radius, angle = np.sqrt(-2.0 * np.log(1.0 - edges)), np.cos(2.0 * np.pi * edges)
+        at = FRONT_NOISE * np.arange(MAX_MODULES + 1)[:, None, None] * (radius[:, None] * angle)
+    corners = np.stack([at[:, i : i + CELLS, k : k + CELLS] for i in (0, 1) for k in (0, 1)])
+    low, high = np.round(corners.min(axis=0) - 1e-9), np.round(corners.max(axis=0) + 1e-9)
+    return np.where((low == high) & np.isfinite(corners).all(axis=0), np.nan_to_num(low), UNSURE).astype(np.int8)
+
+
+SHIFTS = _shifts()
 
 
 @jit
@@ -28,6 +49,7 @@ def begin_layers(s, w, row, j):
         place = i / (job.modules - 1.0)
         s.module_active[j, i] = 0.0
         s.module_end[j, i] = job.first_end + (job.last_end - job.first_end) * place**job.end_shape
+    s.noise_of[j], s.usual_at[j], s.layers_kept[j] = stream(s.seed, Purpose.FRONT, job.row), job.usual_at, 0
 
 
 @jit
@@ -75,6 +97,7 @@ def set_depth(s, j, depth):
     move_modules(s, j)
     s.depth_changes[j] += depth != s.depth[j]
     s.depth[j] = s.next_depth[j] = depth
+    s.layers_kept[j] = 0
     s.penalty[j] = penalty_at(s, j, depth)
 
 
@@ -104,7 +127,7 @@ def catch_up(s, j, most):
 # --- what schedulers see ---
 
 
-@jit
+@jit_inline
 def gained(s, j):
     """Progress of slot ``j`` by now since its modules were last counted."""
     done = s.done[j]
@@ -113,16 +136,16 @@ def gained(s, j):
     return done / (s.work[j] - s.extra_work[j]) - s.depth_since[j]
 
 
-@jit
+@jit_inline
 def active_by_now(s, j, i, more):
     """Progress that module ``i`` of slot ``j`` has been active for; ``more``: gained()."""
     return max(0.0, s.module_active[j, i] + (more if i >= s.depth[j] else 0.0))
 
 
-@jit
-def front_of(s, j):
-    """The most modules of slot ``j`` that may be frozen now at a penalty of at most SAFE."""
-    more, total = gained(s, j), 0.0
+@jit_inline
+def front_of(s, j, more):
+    """The most modules of slot ``j`` that may be frozen now at a penalty of at most SAFE; ``more``: gained()."""
+    total = 0.0
     for i in range(s.max_depth[j]):
         total += max(0.0, 1.0 - active_by_now(s, j, i, more) / s.module_end[j, i])
         if total > SAFE * s.modules[j]:
@@ -131,13 +154,28 @@ def front_of(s, j):
 
 
 @jit
-def seen_front(s, w, j):
-    """The same with the noise of this interval's measurement, if any."""
-    row = w.jobs[s.job_lo + s.job_id[j]].row
-    turn = int(s.now // (s.interval if s.interval > 0 else 60.0))
-    radius = math.sqrt(-2.0 * math.log(1.0 - uniform(s.seed, Purpose.FRONT, row, 2 * turn)))
-    normal = radius * math.cos(2.0 * math.pi * uniform(s.seed, Purpose.FRONT, row, 2 * turn + 1))
-    return min(max(front_of(s, j) + round(s.front_noise * s.modules[j] * normal), 0), s.max_depth[j])
+def turn_of(s):
+    """Number of the interval in which schedulers measure now."""
+    return int(s.now // (s.interval if s.interval > 0 else 60.0))
+
+
+@jit_inline
+def front_shift(s, j, turn):
+    """Noise of the measurement of the front of slot ``j`` in an interval [modules]: s.front_noise x K x normal."""
+    if s.front_noise == 0.0:
+        return 0
+    first, second = draw(s.noise_of[j], 2 * turn), draw(s.noise_of[j], 2 * turn + 1)
+    shift = SHIFTS[s.modules[j], int(first * CELLS), int(second * CELLS)]
+    if shift == UNSURE:
+        radius = math.sqrt(-2.0 * math.log(1.0 - first))
+        return round(s.front_noise * s.modules[j] * (radius * math.cos(2.0 * math.pi * second)))
+    return int(shift)
+
+
+@jit
+def seen_front(s, j):
+    """The front with the noise of this interval's measurement, if any."""
+    return min(max(front_of(s, j, gained(s, j)) + front_shift(s, j, turn_of(s)), 0), s.max_depth[j])
 
 
 @jit

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from envs.features import LAYER_GPUS
 from envs.layout import MAX_REPLICAS
 from envs.shapes import Shapes, pack
 from envs.spec import ClusterSpec
@@ -257,6 +258,7 @@ def build_tables(jobs: np.recarray, shapes: Shapes, classes: Sequence[Depths]) -
     """Tables of a workload whose elastic jobs are of these classes."""
     rows = np.zeros(len(classes), CLASS_DTYPE).view(np.recarray)
     floats, ints = Packer(), Packer()
+    add_usual_ends(jobs, floats)
     if classes:
         rows.pair_at = ints.add(shapes.pair)
         rows.necklace_at = ints.add(shapes.necklace) if shapes.necklace.shape[1] > 1 else -1
@@ -271,6 +273,8 @@ def build_tables(jobs: np.recarray, shapes: Shapes, classes: Sequence[Depths]) -
         row.num_options, row.num_batches = built.num_options, len(model.batches)
         row.progress_at = floats.add(model.progress)
         row.rate_at, row.known_at = floats.add(true), floats.add(known)
+        at_few = known[..., LAYER_GPUS]
+        row.relative_at = floats.add(np.divide(at_few, at_few[0], out=np.zeros_like(at_few), where=at_few[0] > 0))
         row.grad_at, row.step_at = floats.add(built.times[0]), floats.add(built.times[1])
         row.batches_at = floats.add(model.batches)
         row.sqr_at, row.var_at = floats.add(model.grad_sqr), floats.add(model.grad_var)
@@ -278,6 +282,16 @@ def build_tables(jobs: np.recarray, shapes: Shapes, classes: Sequence[Depths]) -
         for name in ("local", "run_local", "accum"):
             row[f"{name}_at"] = ints.add(np.stack([np.vstack([padding, getattr(o, name)]) for o in built.options]))
     return Tables(jobs, rows, floats.array(np.float64), ints.array(np.int64))
+
+
+def add_usual_ends(jobs: np.recarray, floats: Packer) -> None:
+    """Add the progress at which the modules of jobs usually converge: one table for all jobs alike."""
+    names = ["modules", "usual_first", "usual_last", "end_shape"]
+    kinds, which = np.unique(jobs[names].view(np.ndarray)[jobs["modules"] > 0], return_inverse=True)
+    places = np.zeros(len(kinds), np.int64)
+    for i, (modules, first, last, shape) in enumerate(kinds.tolist()):
+        places[i] = floats.add(first + (last - first) * (np.arange(modules) / (modules - 1.0)) ** shape)
+    jobs["usual_at"][jobs["modules"] > 0] = places[which]
 
 
 def iteration_tables(classes: Sequence[Depths]) -> tuple[Floats, Floats, Floats, Floats]:

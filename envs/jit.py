@@ -31,7 +31,14 @@ def cache_dir() -> Path:
     root = Path(__file__).resolve().parents[1]
     for source in sorted([*root.glob("envs/*.py"), *root.glob("baselines/*.py")]):
         text = source.read_bytes()
-        if b"envs.jit" in text or source.name in ("jit.py", "fields.py", "layout.py", "spec.py", "tables.py"):
+        if b"envs.jit" in text or source.name in (
+            "jit.py",
+            "features.py",
+            "fields.py",
+            "layout.py",
+            "spec.py",
+            "tables.py",
+        ):
             digest.update(text)
     digest.update(os.environ.get("NUMBA_BOUNDSCHECK", "0").encode())
     chosen = os.environ.get("MUSHER_CACHE_DIR")

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from envs.features import LAYER_COLUMNS, LAYER_GPUS
 from envs.fields import FIELDS
 from envs.online_fit import SCRATCH_ROWS
 from envs.spec import MAX_TYPES, ClusterSpec, SimConfig, SpecError
@@ -22,6 +23,8 @@ DEVICES_PER_NODE = 8  # capacity only: a node may have more if the cluster's dev
 NUM_LEVELS = 64
 MAX_SERVICES = 64
 MAX_MODULES = 16  # of a layer profile
+# Tells the compiler that an index is not negative: else each access checks for Python's wrap-around.
+NOT_NEGATIVE = 0x7FFFFFFF
 FRONT_NOISE = 0.05  # standard deviation of a measurement of the front, share of the modules
 
 # Phases of a slot.
@@ -91,6 +94,7 @@ JOB_DTYPE = record_dtype(
         ("end_shape", "f8"),
         ("usual_first", "f8"),
         ("usual_last", "f8"),
+        ("usual_at", "i8"),
         ("isolated_s", "f8"),
         ("serial_s", "f8"),
         ("longest_pause", "f8"),
@@ -150,6 +154,8 @@ def state_dtype(slots: int, nodes: int, online: bool = False, layered: bool = Fa
         "JO": (*points, POINT),
         "JF": (points[0], PARAMETERS),
         "JM": (slots if layered else 1, MAX_MODULES),
+        "JY": (slots if layered else 1, LAYER_COLUMNS),
+        "JZ": (slots if layered else 1, (MAX_MODULES + 1) * len(LAYER_GPUS)),
         "S": (SCRATCH_ROWS + points[1], PARAMETERS),
     }
     return record_dtype([(f.name, f.dtype, sizes[f.shape]) if f.shape else (f.name, f.dtype) for f in FIELDS], True)

@@ -29,6 +29,7 @@ TASK_NUMBERS = (  # of inference tasks, where there are any
     ("mean_latency_s", "latency [s]"),
     ("slo_violations", "late tasks"),
 )
+LAYER_NUMBERS = (("mean_residual", "residual"),)  # of jobs whose layers may be frozen, where there are any
 # Left out first when the terminal is too narrow for all columns.
 SPARE = (
     "rho",
@@ -66,6 +67,8 @@ def make_leaderboard(
     numbers = NUMBERS if rescaled else NUMBERS[:-1]
     if any(not np.isnan(metrics["mean_latency_s"].value) for metrics in estimates.values()):
         numbers += TASK_NUMBERS
+    if any(not np.isnan(metrics["mean_residual"].value) for metrics in estimates.values()):
+        numbers += LAYER_NUMBERS
     headings = ["policy", "mean jct [s]"]
     headings += ["IQM [s]"] * repeated
     headings += [heading for _, heading in numbers]

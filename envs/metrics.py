@@ -55,6 +55,7 @@ JOB_COLUMNS: tuple[JobColumn, ...] = (
     JobColumn("isolated_s", "float64", "s", "run time alone at num_gpus and the requested batch, without pauses"),
     JobColumn("paused_gpu_s", "float64", "GPU-s", "GPUs x time held in pauses; of an inference task, start-up"),
     JobColumn("service", "str", "", "inference service of an inference task"),
+    JobColumn("freezing", "str", "", "preset of how its layers converge; empty: they are never frozen"),
     JobColumn("residual", "float64", "", "share of its layers' convergence that the job lacked when it ended"),
     JobColumn("depth_changes", "int64", "", "changes of the number of frozen layers"),
     JobColumn("warm", "bool", "", "whether an inference task found a warm pod"),
@@ -91,6 +92,12 @@ def _late(result: RunResult) -> Floats:
     tasks = _tasks(result)
     late = tasks["queueing_delay_s"] + tasks["paused_gpu_s"] > result.config.slo_s
     return np.asarray(late, dtype=np.float64)
+
+
+def _residual(result: RunResult) -> Floats:
+    """(jobs,) float64: what the layers of completed jobs lack, where they may be frozen."""
+    jobs = _completed(result)
+    return np.asarray(jobs["residual"][jobs["freezing"] != ""], np.float64)
 
 
 def _pods(result: RunResult, *states: str) -> float:
@@ -254,6 +261,8 @@ METRICS: tuple[Metric, ...] = (
         "share of tasks that found a warm pod",
         lambda r: mean(np.asarray(_tasks(r)["warm"], np.float64)),
     ),
+    Metric("mean_residual", "", "lower", "mean of what the layers of jobs lack", lambda r: mean(_residual(r))),
+    Metric("max_residual", "", "lower", "most that the layers of a job lack", lambda r: percentile(_residual(r), 100)),
     Metric("pod_start_gpu_s", "GPU-s", "lower", "GPU-time of pods starting up", lambda r: _pods(r, "start")),
     Metric("pod_running_gpu_s", "GPU-s", "", "GPU-time of pods serving tasks", lambda r: _pods(r, "running")),
     Metric(

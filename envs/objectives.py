@@ -17,12 +17,16 @@ from envs.metrics import finish_time_fairness, mean, percentile, slowdown
 
 
 class Objective(NamedTuple):
-    """One objective: what the running reward integrates, the cost paid at the end, and whether late tasks cost."""
+    """One objective: what the running reward integrates, the cost paid at the end, and what else costs.
+
+    ``counts_late``: late inference tasks; ``counts_residual``: what the layers of a job lack when it completes.
+    """
 
     integral: int
     final_cost: Callable[[pd.DataFrame, int], float]
     meaning: str
     counts_late: bool = False
+    counts_residual: bool = False
 
 
 def _none(jobs: pd.DataFrame, num_gpus: int) -> float:
@@ -44,6 +48,12 @@ OBJECTIVES: dict[str, Objective] = {
         _none,
         "- (sum of training JCT + slo_penalty_s x late tasks) / scale: paid as jct, and when a late task is served",
         counts_late=True,
+    ),
+    "jct_residual": Objective(
+        JOB_TIME,
+        _none,
+        "- (sum of JCT + residual_penalty x residual x isolated time) / scale: paid as jct, and when a job completes",
+        counts_residual=True,
     ),
     "makespan": Objective(TIME, _none, "- makespan / scale: paid as - time / scale"),
     "p99_slowdown": Objective(NOTHING, _p99_slowdown, "- 99th percentile of slowdown, paid at the end"),

@@ -15,16 +15,14 @@ from envs.features import (
     TILE,
 )
 from envs.jit import jit, jit_inline
-from envs.layout import ATS, RUNNING
+from envs.layout import ATS, NOT_NEGATIVE, RUNNING
+from envs.observe_layers import fill_layers, refresh_layers
 from envs.observe_pods import squash, write_services
 from envs.online import fitted_goodput
 from envs.rates import known_rate
 from envs.reclaim import cheapest_node, fair_share
 from envs.spec import MAX_TYPES
 from envs.tables import FITTED_SHAPES
-
-# Tells the compiler that an index is not negative: else each access checks for Python's wrap-around.
-NOT_NEGATIVE = 0x7FFFFFFF
 
 
 @jit
@@ -208,6 +206,8 @@ def fill_observation(s, w, row, width):
     last = write_jobs(s, w, row, jobs, s.waiting, s.num_waiting)
     last = max(last, write_jobs(s, w, row, jobs, s.running, s.num_running))
     squash_rows(row, jobs, jobs + (last + 1) * JOB_COLUMNS)
+    if s.freezes:
+        end = fill_layers(s, w, row, end)
     write_services(s, row, end)
     write_occupancy(s, row, end + s.num_services * SERVICE_COLUMNS, width)
 
@@ -219,11 +219,13 @@ def refresh_observation(s, w, row, width, j):
     at = (jobs + j * JOB_COLUMNS) & NOT_NEGATIVE
     end = jobs + s.num_slots * JOB_COLUMNS
     write_cluster(s, row)
+    write_job(s, w, j, row, at)
+    squash_rows(row, at, at + JOB_COLUMNS)
+    if s.freezes:
+        end = refresh_layers(s, w, row, end, j)
     if s.num_services > 0:  # a job may have taken the devices of sleeping pods
         write_nodes(s, row, CLUSTER_COLUMNS)
         write_services(s, row, end)
     else:
         write_free(s, row, CLUSTER_COLUMNS)
-    write_job(s, w, j, row, at)
-    squash_rows(row, at, at + JOB_COLUMNS)
     write_occupancy(s, row, end + s.num_services * SERVICE_COLUMNS, width)

@@ -52,13 +52,23 @@ def hash45(value: int) -> np.int64:
 
 
 @jit
-def uniform(seed: int, purpose: int, index: int, counter: int) -> float:
-    """A float64 in [0, 1), a multiple of 2**-53, from four int64."""
+def stream(seed: int, purpose: int, index: int) -> np.uint64:
+    """What the numbers of all counters have in common, from which draw() makes them."""
     state = _absorb(np.uint64(0), seed)
     state = _absorb(state, purpose)
-    state = _absorb(state, index)
-    state = _absorb(state, counter)
-    return np.float64(state >> np.uint64(11)) * 2.0**-53
+    return _absorb(state, index)
+
+
+@jit
+def draw(state: np.uint64, counter: int) -> float:
+    """A float64 in [0, 1), a multiple of 2**-53."""
+    return np.float64(_absorb(state, counter) >> np.uint64(11)) * 2.0**-53
+
+
+@jit
+def uniform(seed: int, purpose: int, index: int, counter: int) -> float:
+    """A float64 in [0, 1), a multiple of 2**-53, from four int64."""
+    return draw(stream(seed, purpose, index), counter)
 
 
 @jit

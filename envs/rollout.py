@@ -51,6 +51,7 @@ def rollout(
 ) -> RunResult:
     """Let ``policy`` schedule all of ``trace``; the result is as simulate()'s.
 
+    A policy with an attribute ``freezes`` that is true sees the layers of jobs and freezes them, as in layer-elastic.
     ``decision_s`` has one entry a scheduling pass: the CPU time of all its edits. Jobs that do not finish
     before the environment's horizon have status unfinished.
     """
@@ -78,6 +79,7 @@ def _settings(
 ) -> EnvSettings:
     """The whole trace as one window."""
     return EnvSettings(
+        scenario="layer-elastic" if getattr(policy, "freezes", False) else "rigid",
         trace=trace,
         cluster=cluster,
         sim=config,

@@ -41,6 +41,8 @@ class EnvSettings:
     backlog. ``horizon_s`` None: a bound that any schedule without needless idling keeps. ``action``: edits of the
     allocation, or weights of the jobs from which envs/allocator.py makes one. ``objective`` None: the scenario's.
     ``slo_penalty_s``: what a late inference task costs, in seconds of a training job's JCT (objective ``jct_slo``).
+    ``residual_penalty``: what a job costs that completes with nothing converged, in its run times alone
+    (``jct_residual``).
     ``reward_scale`` None: the window's work. ``on_invalid``: an action outside the mask raises, or counts as commit.
     ``profiles``: model profiles, or a folder of measured ones, instead of the shipped ones.
     """
@@ -55,6 +57,7 @@ class EnvSettings:
     action: Literal["edits", "weights"] = "edits"
     objective: Any = None  # text or None; a name in OBJECTIVES once constructed
     slo_penalty_s: float = 60.0
+    residual_penalty: float = 10.0
     edit_budget: int = 64
     on_invalid: Literal["raise", "commit"] = "raise"
     horizon_s: float | None = None
@@ -95,6 +98,8 @@ class EnvSettings:
             if getattr(self, name) not in known:
                 names = ", ".join(filter(None, known))
                 raise SpecError(f"unknown {name} {getattr(self, name)!r}; known: {names}")
+        if self.freezes and self.action == "weights":
+            raise SpecError(f"action must be edits in scenario {self.scenario}, since log-weights freeze no layers")
 
     def _check_numbers(self) -> None:
         for name in ("num_slots", "window_jobs", "edit_budget"):
@@ -109,13 +114,20 @@ class EnvSettings:
                 raise SpecError(f"{name} must be positive, not {value}")
         if not 0 <= self.slo_penalty_s < np.inf:
             raise SpecError(f"slo_penalty_s must be a finite time >= 0, not {self.slo_penalty_s}")
+        if not 0 <= self.residual_penalty < np.inf:
+            raise SpecError(f"residual_penalty must be a finite number >= 0, not {self.residual_penalty}")
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
 
     @property
     def layout(self) -> ObservationLayout:
-        return ObservationLayout.of(self.num_slots, self.cluster, len(self.workload.services))
+        return ObservationLayout.of(self.num_slots, self.cluster, len(self.workload.services), self.freezes)
+
+    @property
+    def freezes(self) -> bool:
+        """Whether the agent sees the layers of jobs, and freezes them."""
+        return SCENARIOS[self.scenario].freezes
 
     @property
     def models(self) -> Profiles | None:
@@ -146,6 +158,11 @@ class EnvSettings:
     def late_penalty(self) -> float:
         """What the reward's integral grows by with each late task [job s]."""
         return self.slo_penalty_s if OBJECTIVES[self.objective].counts_late else 0.0
+
+    @property
+    def residual_cost(self) -> float:
+        """What the reward's integral grows by with residual x isolated run time of a completed job."""
+        return self.residual_penalty if OBJECTIVES[self.objective].counts_residual else 0.0
 
 
 def _windows(trace: Trace, split: Split, window_jobs: int) -> tuple[npt.NDArray[np.int64], int]:

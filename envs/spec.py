@@ -211,6 +211,8 @@ class Scenario:
     """Published schedulers that answer this question."""
     objective: str = "jct"
     """What an agent is rewarded for: a name in OBJECTIVES."""
+    freezes: bool = False
+    """Whether an agent sees the layers of jobs, and freezes them."""
 
 
 SCENARIOS: dict[str, Scenario] = {
@@ -251,6 +253,16 @@ SCENARIOS: dict[str, Scenario] = {
         cluster="16x4",
         baselines=("fifo", "srtf", "tiresias", "optimus", "afs", "lyra", "deepboot"),
         objective="jct_slo",
+    ),
+    "layer-elastic": Scenario(
+        name="layer-elastic",
+        question="how many GPUs should each job get, and how many of its layers be frozen?",
+        sim=SimConfig(interval_s=60.0, rescale_cost="restart"),
+        trace="synthetic-layers?jobs=1600",
+        cluster="12x4",
+        baselines=("fifo", "srtf", "tiresias", "optimus", "afs", "elastic-srtf", "pollux"),
+        objective="jct_residual",
+        freezes=True,
     ),
 }
 

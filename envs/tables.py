@@ -11,12 +11,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from envs.features import LAYER_GPUS
 from envs.layout import MAX_REPLICAS, record_dtype
 
 NODES_APART = 16  # placements on more nodes are looked up as ones on so many
 NECKLACE_NODES, NECKLACE_BASE = 4, 9  # measured one by one: up to 4 nodes of up to 8 GPUs
 NECKLACES = NECKLACE_BASE**NECKLACE_NODES
 FITTED_SHAPES = 2 * (MAX_REPLICAS + 1)  # of a GPU type in the fitted model: one node or several, and GPUs
+RELATIVES = 2 * len(LAYER_GPUS)  # of a GPU type in the table of goodput with frozen layers over that without
 FIRST_RUN = 50  # option of a tuned job that has never been observed
 
 CLASS_DTYPE = record_dtype(
@@ -25,6 +27,7 @@ CLASS_DTYPE = record_dtype(
         ("progress_at", "i8"),  # [epoch] work done by its end [iterations at M0]
         ("rate_at", "i8"),  # [depth][epoch][shape] true speed [iterations at M0 per s]; nan: not measured
         ("known_at", "i8"),  # [depth][epoch][type][one node, several][GPUs] what schedulers know of it; 0: impossible
+        ("relative_at", "i8"),  # [depth][epoch][type][one node, several][LAYER_GPUS] known_at over that at depth 0
         ("grad_at", "i8"),  # [shape][option] true time of a micro-step without synchronisation [s]
         ("step_at", "i8"),  # [shape][option] true time of one with it [s]
         ("batches_at", "i8"),  # [measured batch] batches at which gradients were measured

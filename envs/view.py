@@ -217,22 +217,22 @@ class ClusterView:
     @property
     def modules(self) -> Ints:
         """(J,) modules of jobs whose layers may be frozen; 0: they may not."""
-        return self._slots("modules")
+        return self._slots("modules").astype(np.int64)
 
     @property
     def max_depth(self) -> Ints:
         """(J,) most first modules that may be frozen."""
-        return self._slots("max_depth")
+        return self._slots("max_depth").astype(np.int64)
 
     @property
     def depth(self) -> Ints:
         """(J,) first modules that are frozen."""
-        return self._slots("depth")
+        return self._slots("depth").astype(np.int64)
 
     def front(self, slots: npt.ArrayLike) -> Ints:
         """(n,) first modules of slots (n,) that seem to have converged, as ``config.front`` says."""
         wanted = np.asarray(slots, np.int64)
-        return np.array([seen_front(self._s, self._workload.tables, slot) for slot in wanted], np.int64)
+        return np.array([seen_front(self._s, slot) for slot in wanted], np.int64)
 
     def penalty(self, slots: npt.ArrayLike, depth: npt.ArrayLike) -> Floats:
         """(n,) share of speed that ``depth`` (n,) frozen modules of slots (n,) would seem to cost from now on.

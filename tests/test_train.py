@@ -83,7 +83,7 @@ def test_an_agent_beside_inference_is_trained_and_evaluated(tmp_path, capsys, ch
     words += ["--window-jobs", "8", "--validation-windows", "1", "--steps", "320", "--out", str(tmp_path), *changed]
     assert train.main([*SMALL, *words]) == 0
     printed = capsys.readouterr()
-    measure = "mean jct" if changed else "cost (mean jct + late tasks)"
+    measure = "mean jct" if changed else "cost (mean jct + penalties)"
     assert f", {measure} " in printed.err
     assert f"best {measure} " in printed.out
     environment = json.loads((tmp_path / "config.json").read_text())["environment"]

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from traces.synthetic_inference import synthesise_colocated, synthesise_inference
+from traces.synthetic_layers import synthesise_layers
 from traces.synthetic_philly import synthesise
 from traces.synthetic_pollux import synthesise_pollux
 from traces.toys import TOYS
@@ -37,6 +38,9 @@ GENERATORS: dict[str, Generator] = {
         partial(synthesise, "synthetic-philly-dense"), "Philly's fuller cut: 1.93 GPUs a job, more failures"
     ),
     "synthetic-pollux": Generator(synthesise_pollux, "Pollux's workloads: 160 elastic jobs of six models in 8 hours"),
+    "synthetic-layers": Generator(
+        synthesise_layers, "jobs of synthetic-pollux whose layers may be frozen: bert is fine-tuned, the others not"
+    ),
     "synthetic-inference": Generator(
         synthesise_inference, "inference tasks of six services in 8 hours: poisson, bursty or diurnal arrivals"
     ),

@@ -29,7 +29,7 @@ def message(error: type[Exception], make: type, **wrong: Any) -> str:
 @pytest.mark.parametrize(
     ("wrong", "text"),
     [
-        ({"scenario": "elastik"}, "unknown scenario 'elastik'; known: rigid, elastic, colocated"),
+        ({"scenario": "elastik"}, "unknown scenario 'elastik'; known: rigid, elastic, colocated, layer-elastic"),
         (
             {"objective": "speed"},
             "unknown objective 'speed'; known: jct, jct_slo, makespan, p99_slowdown, finish_time_fairness",
