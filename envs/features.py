@@ -88,8 +88,8 @@ FEATURES: tuple[Feature, ...] = (
             f"{depth}_{gpus}",
             0,
             1,
-            f"known goodput with {what} frozen on {gpus} GPU{'s' * (gpus > 1)}, less what it seems to cost, over that "
-            "with none x, x / (x + 1)",
+            f"known goodput with {what} frozen on {gpus} GPU{'s' * (gpus > 1)} over that with none x, x / (x + 1), "
+            "less the share that it seems to cost",
         )
         for depth, what in (("speed", "these modules"), ("front_speed", "those up to the front"))
         for gpus in LAYER_GPUS
@@ -120,11 +120,6 @@ GOODPUTS = (2, 4, 8, 16)  # GPUs of four of them
 TILE = 16 * JOB_COLUMNS  # numbers in 16 rows, so that tables of a and b need not be as long as the jobs block
 SLOPE = np.tile(np.array([0] * (JOB_COLUMNS - len(SQUASH)) + [1] * len(SQUASH), np.float32), 16)
 OFFSET = np.tile(np.array([1] * (JOB_COLUMNS - len(SQUASH)) + list(SQUASH), np.float32), 16)
-
-# The same of the layers block, whose last columns are speeds x relative to depth 0: x / (x + 1).
-SPEED_COLUMNS = 2 * len(LAYER_GPUS)
-LAYER_SLOPE = np.tile(np.array([0] * (LAYER_COLUMNS - SPEED_COLUMNS) + [1] * SPEED_COLUMNS, np.float32), 16)
-LAYER_TILE = 16 * LAYER_COLUMNS
 
 
 @dataclass(frozen=True)

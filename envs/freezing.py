@@ -11,6 +11,7 @@ import math
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import ndtr
 
 from envs.jit import jit, jit_inline
 from envs.layout import FRONT_NOISE, MAX_MODULES, RUNNING
@@ -18,24 +19,16 @@ from envs.rng import Purpose, draw, stream
 
 MOST_PENALTY = 0.95
 SAFE = 0.02  # penalty that counts as none where a front is looked for
-CELLS, UNSURE = 64, 127
+MOST_SHIFT = 4  # modules: with 16 of them 5.6 standard deviations of the noise
 
 
-def _shifts() -> npt.NDArray[np.int8]:
-    """(17, CELLS, CELLS) int8: noise by modules and by the cells in which the two uniform numbers lie that make it.
-
-    UNSURE where it is not the same in all of a cell. In each both factors are monotone, so that corners tell.
-    """
-    edges = np.arange(CELLS + 1) / CELLS
-    with np.errstate(divide="ignore", invalid="ignore"):
-        radius, angle = np.sqrt(-2.0 * np.log(1.0 - edges)), np.cos(2.0 * np.pi * edges)
-        at = FRONT_NOISE * np.arange(MAX_MODULES + 1)[:, None, None] * (radius[:, None] * angle)
-    corners = np.stack([at[:, i : i + CELLS, k : k + CELLS] for i in (0, 1) for k in (0, 1)])
-    low, high = np.round(corners.min(axis=0) - 1e-9), np.round(corners.max(axis=0) + 1e-9)
-    return np.where((low == high) & np.isfinite(corners).all(axis=0), np.nan_to_num(low), UNSURE).astype(np.int8)
+def _edges() -> npt.NDArray[np.float64]:
+    """(17, 8): a uniform number in [edge k - 1, edge k) is a shift of k - 4 modules, by the modules of a job."""
+    halves = np.arange(-MOST_SHIFT, MOST_SHIFT) + 0.5
+    return np.asarray(ndtr(halves / (FRONT_NOISE * np.maximum(np.arange(MAX_MODULES + 1), 1))[:, None]))
 
 
-SHIFTS = _shifts()
+EDGES = _edges()
 
 
 @jit
@@ -49,7 +42,7 @@ def begin_layers(s, w, row, j):
         place = i / (job.modules - 1.0)
         s.module_active[j, i] = 0.0
         s.module_end[j, i] = job.first_end + (job.last_end - job.first_end) * place**job.end_shape
-    s.noise_of[j], s.usual_at[j], s.layers_kept[j] = stream(s.seed, Purpose.FRONT, job.row), job.usual_at, 0
+    s.noise_of[j], s.usual_at[j] = stream(s.seed, Purpose.FRONT, job.row), job.usual_at
 
 
 @jit
@@ -97,7 +90,6 @@ def set_depth(s, j, depth):
     move_modules(s, j)
     s.depth_changes[j] += depth != s.depth[j]
     s.depth[j] = s.next_depth[j] = depth
-    s.layers_kept[j] = 0
     s.penalty[j] = penalty_at(s, j, depth)
 
 
@@ -161,15 +153,15 @@ def turn_of(s):
 
 @jit_inline
 def front_shift(s, j, turn):
-    """Noise of the measurement of the front of slot ``j`` in an interval [modules]: s.front_noise x K x normal."""
+    """Noise of the measurement of the front of slot ``j`` in an interval [modules]: normal, rounded."""
     if s.front_noise == 0.0:
         return 0
-    first, second = draw(s.noise_of[j], 2 * turn), draw(s.noise_of[j], 2 * turn + 1)
-    shift = SHIFTS[s.modules[j], int(first * CELLS), int(second * CELLS)]
-    if shift == UNSURE:
-        radius = math.sqrt(-2.0 * math.log(1.0 - first))
-        return round(s.front_noise * s.modules[j] * (radius * math.cos(2.0 * math.pi * second)))
-    return int(shift)
+    share, shift, edges = draw(s.noise_of[j], turn), 0, EDGES[s.modules[j]]
+    while shift < MOST_SHIFT and share >= edges[shift + MOST_SHIFT]:
+        shift += 1
+    while shift > -MOST_SHIFT and share < edges[shift + MOST_SHIFT - 1]:
+        shift -= 1
+    return shift
 
 
 @jit

@@ -274,7 +274,8 @@ def build_tables(jobs: np.recarray, shapes: Shapes, classes: Sequence[Depths]) -
         row.progress_at = floats.add(model.progress)
         row.rate_at, row.known_at = floats.add(true), floats.add(known)
         at_few = known[..., LAYER_GPUS]
-        row.relative_at = floats.add(np.divide(at_few, at_few[0], out=np.zeros_like(at_few), where=at_few[0] > 0))
+        both = at_few + at_few[0]
+        row.relative_at = floats.add(np.divide(at_few, both, out=np.zeros_like(at_few), where=at_few[0] > 0))
         row.grad_at, row.step_at = floats.add(built.times[0]), floats.add(built.times[1])
         row.batches_at = floats.add(model.batches)
         row.sqr_at, row.var_at = floats.add(model.grad_sqr), floats.add(model.grad_var)
@@ -285,12 +286,12 @@ def build_tables(jobs: np.recarray, shapes: Shapes, classes: Sequence[Depths]) -
 
 
 def add_usual_ends(jobs: np.recarray, floats: Packer) -> None:
-    """Add the progress at which the modules of jobs usually converge: one table for all jobs alike."""
+    """Add the speeds, 1 / progress, at which the modules of jobs usually converge: one table for all jobs alike."""
     names = ["modules", "usual_first", "usual_last", "end_shape"]
     kinds, which = np.unique(jobs[names].view(np.ndarray)[jobs["modules"] > 0], return_inverse=True)
     places = np.zeros(len(kinds), np.int64)
     for i, (modules, first, last, shape) in enumerate(kinds.tolist()):
-        places[i] = floats.add(first + (last - first) * (np.arange(modules) / (modules - 1.0)) ** shape)
+        places[i] = floats.add(1.0 / (first + (last - first) * (np.arange(modules) / (modules - 1.0)) ** shape))
     jobs["usual_at"][jobs["modules"] > 0] = places[which]
 
 

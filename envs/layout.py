@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from envs.features import LAYER_COLUMNS, LAYER_GPUS
 from envs.fields import FIELDS
 from envs.online_fit import SCRATCH_ROWS
 from envs.spec import MAX_TYPES, ClusterSpec, SimConfig, SpecError
@@ -154,8 +153,6 @@ def state_dtype(slots: int, nodes: int, online: bool = False, layered: bool = Fa
         "JO": (*points, POINT),
         "JF": (points[0], PARAMETERS),
         "JM": (slots if layered else 1, MAX_MODULES),
-        "JY": (slots if layered else 1, LAYER_COLUMNS),
-        "JZ": (slots if layered else 1, (MAX_MODULES + 1) * len(LAYER_GPUS)),
         "S": (SCRATCH_ROWS + points[1], PARAMETERS),
     }
     return record_dtype([(f.name, f.dtype, sizes[f.shape]) if f.shape else (f.name, f.dtype) for f in FIELDS], True)

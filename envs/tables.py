@@ -27,7 +27,7 @@ CLASS_DTYPE = record_dtype(
         ("progress_at", "i8"),  # [epoch] work done by its end [iterations at M0]
         ("rate_at", "i8"),  # [depth][epoch][shape] true speed [iterations at M0 per s]; nan: not measured
         ("known_at", "i8"),  # [depth][epoch][type][one node, several][GPUs] what schedulers know of it; 0: impossible
-        ("relative_at", "i8"),  # [depth][epoch][type][one node, several][LAYER_GPUS] known_at over that at depth 0
+        ("relative_at", "i8"),  # [depth][epoch][type][one node, several][LAYER_GPUS] x / (x + 1), x: over that at 0
         ("grad_at", "i8"),  # [shape][option] true time of a micro-step without synchronisation [s]
         ("step_at", "i8"),  # [shape][option] true time of one with it [s]
         ("batches_at", "i8"),  # [measured batch] batches at which gradients were measured
