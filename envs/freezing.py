@@ -19,6 +19,7 @@ from envs.rng import Purpose, draw, stream
 
 MOST_PENALTY = 0.95
 SAFE = 0.02  # penalty that counts as none where a front is looked for
+STOPPED_AT = -1  # less a job's starts: the number of its measurement while it waits
 MOST_SHIFT = 4  # modules: with 16 of them 5.6 standard deviations of the noise
 
 
@@ -42,6 +43,7 @@ def begin_layers(s, w, row, j):
         place = i / (job.modules - 1.0)
         s.module_active[j, i] = 0.0
         s.module_end[j, i] = job.first_end + (job.last_end - job.first_end) * place**job.end_shape
+    s.front_until[j] = -math.inf
     s.noise_of[j], s.usual_at[j] = stream(s.seed, Purpose.FRONT, job.row), job.usual_at
 
 
@@ -55,6 +57,7 @@ def progress(s, j):
 def move_modules(s, j):
     """Count the progress of slot ``j`` since the last call, less what it has lost, for its active modules."""
     now = progress(s, j)
+    s.front_until[j] = -math.inf
     for i in range(s.depth[j], s.modules[j]):
         s.module_active[j, i] = max(0.0, s.module_active[j, i] + now - s.depth_since[j])
     s.depth_since[j] = now
@@ -137,12 +140,31 @@ def active_by_now(s, j, i, more):
 @jit_inline
 def front_of(s, j, more):
     """The most modules of slot ``j`` that may be frozen now at a penalty of at most SAFE; ``more``: gained()."""
-    total = 0.0
+    if not s.front_from[j] <= more < s.front_until[j]:
+        find_front(s, j, more)
+    return s.front[j]
+
+
+@jit
+def find_front(s, j, more):
+    """Look for the front of slot ``j``, and until when it surely is the same.
+
+    What ends it is the lack of its first module i beyond SAFE in all, and as long as that alone does, nothing changes:
+    1 - (c_i + g) / p_i > SAFE K - lack of the frozen ones, where g grows from ``more`` on.
+    """
+    most, total, frozen, front = SAFE * s.modules[j], 0.0, 0.0, s.max_depth[j]
+    s.front_from[j], s.front_until[j] = more, math.inf
     for i in range(s.max_depth[j]):
         total += max(0.0, 1.0 - active_by_now(s, j, i, more) / s.module_end[j, i])
-        if total > SAFE * s.modules[j]:
-            return i
-    return s.max_depth[j]
+        if i < s.depth[j]:
+            frozen = total
+        if total > most:
+            front = i
+            if i >= s.depth[j]:
+                until = s.module_end[j, i] * (1.0 - most + frozen) - s.module_active[j, i]
+                s.front_until[j] = until - 1e-9  # a lower bound in spite of rounding
+            break
+    s.front[j] = front
 
 
 @jit
@@ -153,14 +175,16 @@ def turn_of(s):
 
 @jit_inline
 def front_shift(s, j, turn):
-    """Noise of the measurement of the front of slot ``j`` in an interval [modules]: normal, rounded."""
-    if s.front_noise == 0.0:
+    """Noise of the last measurement of the front of slot ``j`` [modules]: normal, rounded; 0 before its first start.
+
+    A job is measured once an interval while it runs, and once more when it stops.
+    """
+    if s.front_noise == 0.0 or s.num_starts[j] == 0:
         return 0
-    share, shift, edges = draw(s.noise_of[j], turn), 0, EDGES[s.modules[j]]
-    while shift < MOST_SHIFT and share >= edges[shift + MOST_SHIFT]:
-        shift += 1
-    while shift > -MOST_SHIFT and share < edges[shift + MOST_SHIFT - 1]:
-        shift -= 1
+    at = turn if s.phase[j] == RUNNING else STOPPED_AT - s.num_starts[j]
+    share, shift, edges = draw(s.noise_of[j], at), -MOST_SHIFT, EDGES[s.modules[j]]
+    for k in range(2 * MOST_SHIFT):
+        shift += share >= edges[k]
     return shift
 
 

@@ -48,9 +48,21 @@ def write_depth(s, w, j, depth, more, share, row, at):
 
 
 @jit_inline
+def write_new(s, j, row, at):
+    """Write the row of slot ``j``, which has never run and gets no GPUs in this pass so far; the row is all zero."""
+    row[at + 3] = s.max_depth[j] / s.modules[j]
+    for i in range(SPEEDS):
+        half = HALF if LAYER_GPUS[i] <= s.max_gpus[j] else ZERO
+        row[at + FIRST_SPEED + i] = row[at + FIRST_SPEED + SPEEDS + i] = half
+
+
+@jit_inline
 def write_layer_row(s, w, j, turn, row, at):
     """Write what is known of slot ``j``'s layers, which starts at ``row[at]``; nothing if it has none."""
     if s.modules[j] == 0:
+        return
+    if s.num_starts[j] == 0 and s.gpus[j] == 0:
+        write_new(s, j, row, at)
         return
     more, share = gained(s, j), 1.0 / s.modules[j]
     front = min(max(front_of(s, j, more) + front_shift(s, j, turn), 0), s.max_depth[j])
@@ -59,7 +71,11 @@ def write_layer_row(s, w, j, turn, row, at):
     row[at + 2] = front * share
     row[at + 3] = s.max_depth[j] * share
     row[at + 4] = write_depth(s, w, j, s.next_depth[j], more, share, row, at + FIRST_SPEED)
-    write_depth(s, w, j, front, more, share, row, at + FIRST_SPEED + SPEEDS)
+    if front != s.next_depth[j]:
+        write_depth(s, w, j, front, more, share, row, at + FIRST_SPEED + SPEEDS)
+        return
+    for i in range(SPEEDS):
+        row[at + FIRST_SPEED + SPEEDS + i] = row[at + FIRST_SPEED + i]
 
 
 @jit
@@ -85,5 +101,8 @@ def fill_layers(s, w, row, first):
 @jit
 def refresh_layers(s, w, row, first, j):
     """Bring the layers block, which starts at ``row[first]``, up to date after an edit of slot ``j``; where it ends."""
-    write_layer_row(s, w, j, turn_of(s), row, (first + j * LAYER_COLUMNS) & NOT_NEGATIVE)
+    at = (first + j * LAYER_COLUMNS) & NOT_NEGATIVE
+    for i in range(LAYER_COLUMNS):
+        row[at + i] = ZERO
+    write_layer_row(s, w, j, turn_of(s), row, at)
     return first + s.num_slots * LAYER_COLUMNS
