@@ -13,12 +13,13 @@ import pandas as pd
 import pytest
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
+from scipy import stats
 from stable_baselines3.common.env_checker import check_env as check_for_sb3
 
 from envs.actions import COMMIT, NUM_EDITS, Edit
 from envs.batch import Batch
 from envs.env import ClusterEnv
-from envs.freezing import CELLS, SHIFTS, UNSURE
+from envs.freezing import EDGES, STOPPED_AT
 from envs.layout import FREE, FRONT_NOISE
 from envs.metrics import JOB_COLUMNS
 from envs.observe import fill_observation
@@ -102,7 +103,7 @@ def test_columns_before_and_after_freezing():
     row = seen(env)
     assert (row["frozen"], row["was_frozen"]) == (0.5, 0)
     assert row["penalty"] == pytest.approx(penalty, rel=1e-6)
-    assert row["speed_1"] == pytest.approx(squashed(quicker * (1 - penalty)), rel=1e-6)
+    assert row["speed_1"] == pytest.approx(squashed(quicker) * (1 - penalty), rel=1e-6)
     edit(env, (1, MORE))
     while float(env.batch.states[0].now) < 80:
         commit(env)
@@ -117,8 +118,8 @@ def test_columns_before_and_after_freezing():
     edit(env, *[(0, UNFREEZE)] * 4)
     row = seen(env)
     assert row["penalty"] == pytest.approx(usual_penalty(2, *active), rel=1e-6)
-    gain = (1 - usual_penalty(2, *active)) / shares("cifar10", 2, Freezing())[1]
-    assert row["speed_1"] == pytest.approx(squashed(gain), rel=1e-6)
+    gain, left = 1 / shares("cifar10", 2, Freezing())[1], 1 - usual_penalty(2, *active)
+    assert row["speed_1"] == pytest.approx(squashed(gain) * left, rel=1e-6)
     assert (row["frozen"], row["was_frozen"]) == pytest.approx((0.2, 0.5))
 
 
@@ -131,24 +132,36 @@ def test_a_noisy_front_is_the_front_and_a_normal_number_of_its_turn():
         edit(env, (0, MORE))
         while commit(env) < 95:
             turn = int(env.batch.states[0].now // 10)
-            u = [uniform(seed, Purpose.FRONT, 0, 2 * turn + i) for i in (0, 1)]
-            shift = round(FRONT_NOISE * 10 * math.sqrt(-2 * math.log(1 - u[0])) * math.cos(2 * math.pi * u[1]))
+            shift = round(FRONT_NOISE * 10 * stats.norm.ppf(uniform(seed, Purpose.FRONT, 0, turn)))
             front = true_front(3, float(env.batch.states[0].now) / 100)
             assert seen(env)["front"] == pytest.approx(min(max(front + shift, 0), 9) / 10)
             shifts[shift] += 1
     assert min(shifts[x] for x in (-1, 0, 1)) > 3
 
 
-def test_the_table_of_noise():
-    """Inside each cell, corners included, the formula gives what the table says."""
-    rng = np.random.default_rng(0)
+def test_a_job_is_not_measured_while_it_waits():
+    """Exact before it has run; then one reading more, which stays until it runs again."""
+    others = [(15 + 10 * i, 1.0) for i in range(12)]
+    for seed in range(6):
+        sim = replace(EXACT_FRONT, front="noisy")
+        env = small_env(one_layered_job(*others), sim, seed, num_slots=20, workload_seed=3)
+        edit(env, (0, MORE))
+        while float(env.batch.states[0].now) < 40:
+            commit(env)
+        progress = float(env.batch.states[0].now) / 100
+        edit(env, (0, LESS))
+        shift = round(FRONT_NOISE * 10 * stats.norm.ppf(uniform(seed, Purpose.FRONT, 0, STOPPED_AT - 1)))
+        for _ in range(3):
+            commit(env)
+            front = min(max(true_front(3, progress) + shift, 0), 9)
+            assert seen(env)["front"] == pytest.approx(front / 10)
+
+
+def test_the_noise_is_normal_and_rounded():
+    """Edges of the shares at which it is the next whole number; beyond 4 modules it is cut."""
     for modules in (5, 10, 16):
-        first, second = (np.arange(CELLS) + rng.random((2, 20, CELLS)) * (1 - 1e-9)) / CELLS
-        radius, angle = np.sqrt(-2 * np.log(1 - first)), np.cos(2 * np.pi * second)
-        found = np.round(FRONT_NOISE * modules * radius[:, :, None] * angle[:, None, :])
-        sure = SHIFTS[modules] != UNSURE
-        assert sure.mean() > 0.85
-        assert (found[:, sure] == SHIFTS[modules][sure]).all()
+        share = stats.norm.cdf((np.arange(-4, 4) + 0.5) / (FRONT_NOISE * modules))
+        assert EDGES[modules] == pytest.approx(share, rel=1e-12)
 
 
 # --- what is seen, against the schedulers' view ---
@@ -171,7 +184,7 @@ def expected(env: ClusterEnv, view: ClusterView, j: int) -> dict[str, float]:
             base, several = plain[int(n > largest), n], int(n > largest)
             left = 1 - view.penalty([j], at)[0]
             possible = n <= view.max_gpus[j]
-            found[f"{name}_{n}"] = squashed(known[several, n] * left / base) if possible else 0.0
+            found[f"{name}_{n}"] = squashed(known[several, n] / base) * left if possible else 0.0
     return found
 
 
@@ -184,7 +197,7 @@ def test_columns_equal_the_view_and_a_refreshed_row_a_new_one(seed: int):
             row = env.batch.obs[0]
             assert ((low <= row) & (row <= high)).all()
             states = env.batch.states.copy()
-            states["layers_kept"] = 0
+            states["front_until"] = -np.inf
             fill_observation(states[0], env.settings.workload.tables, full, env.layout.gpus_per_node)
             assert full.tobytes() == row.tobytes()
             view = ClusterView(env.batch.states, env.settings.cluster, env.settings.sim, env.settings.workload, seed)

@@ -48,8 +48,8 @@ def test_every_argument_counts() -> None:
 
 
 def test_purposes_keep_their_numbers() -> None:
-    names = ["ORDER", "PLACEMENT", "ESTIMATE", "WINDOW", "FAILURE"]
-    assert [(p.name, p.value) for p in Purpose] == list(zip(names, range(5), strict=True))
+    names = ["ORDER", "PLACEMENT", "ESTIMATE", "WINDOW", "FAILURE", "FREEZING", "FRONT"]
+    assert [(p.name, p.value) for p in Purpose] == list(zip(names, range(7), strict=True))
 
 
 def test_uniform_is_uniform() -> None:
