@@ -26,8 +26,7 @@ from agents.checkpoint import CheckpointError
 from agents.config import TrainConfig, TrainError
 from agents.trainer import Run, Trained, train
 from agents.validation import WORDS, Validator, judge, measure_of
-from baselines import BASELINES
-from baselines.policy import prepare
+from baselines.policy import make_baseline, prepare
 from envs.jit import COMPILING, is_compiled
 from envs.scheduler import ListScheduler
 from envs.settings import EnvSettings
@@ -39,7 +38,17 @@ from traces.profiles import ProfileError
 from traces.trace import TraceError
 
 # Of a scenario's baselines those worth a run beside the agent's: quick, and no variants of each other.
-COMPARED = ("fifo", "srtf", "tiresias", "optimus", "afs", "elastic-srtf", "lyra", "deepboot")
+COMPARED = (
+    "fifo",
+    "srtf",
+    "tiresias",
+    "optimus",
+    "afs",
+    "elastic-srtf",
+    "icefrog:elastic-srtf",
+    "lyra",
+    "deepboot",
+)
 INPUT_ERRORS = (TraceError, ProfileError, SpecError, SimulatorError, TrainError, CheckpointError, OSError)
 
 
@@ -157,7 +166,7 @@ def best_baseline(settings: EnvSettings, config: TrainConfig) -> tuple[str, floa
     for name in SCENARIOS[settings.scenario].baselines:
         runs = []
         for start in validator.starts.tolist():
-            scheduler = cast(ListScheduler, prepare(BASELINES[name](), trace.jobs, start))
+            scheduler = cast(ListScheduler, prepare(make_baseline(name), trace.jobs, start))
             window = trace.window(start, settings.length)
             result = simulate(
                 window, settings.cluster, scheduler, settings.sim, seed=config.seed, profiles=settings.models

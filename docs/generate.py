@@ -222,6 +222,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "freezing-constants": freezing_tables.constants,
     "freezing-errors": freezing_tables.errors,
     "freezing-figures": freezing_tables.figures,
+    "freezing-presets": layer_tables.presets,
     "layer-totals": layer_tables.totals,
     "layer-times": layer_tables.times,
     "metrics": metrics,

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from traces.freezing import PRESETS
 from traces.layer_profiles import LayerProfile, load_layer_profiles
 from traces.profiles import Array
+
+
+def presets() -> str:
+    """When modules converge."""
+    rows = [
+        (f"`{name}`", f"{preset.first:.0%}", f"{preset.last:.0%}", "yes" if preset.may_cache else "no", preset.meaning)
+        for name, preset in PRESETS.items()
+    ]
+    return _table(["preset", "first module converges at", "last module", "outputs may be kept", "meant for"], rows)
 
 
 def totals() -> str:

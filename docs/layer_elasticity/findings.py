@@ -56,21 +56,29 @@ def _headline(find: Find) -> Iterator[str]:
 
 def _parts(find: Find) -> Iterator[str]:
     parts = [f"`{policy}` {interval(versus_host(find, Case(policy)))}" for policy in ICEFROG]
-    hosts = [f"`{host}` without freezing is {interval(versus_base(find, Case(host)))}" for host in HOSTS]
-    yield f"Against their own hosts without freezing: {listed(parts)}. Against the best base, {listed(hosts)}."
+    others = [Case(host) for host in HOSTS if Case(host) != best_base(find)]
+    hosts = [
+        f"`{case.policy}` without freezing is {interval(versus_base(find, case))} against the best base"
+        for case in others
+    ]
+    yield f"Against their own hosts without freezing: {listed(parts)}; {listed(hosts)}."
 
 
 def _unaware(find: Find) -> Iterator[str]:
-    best = min((Case(policy) for policy in SAFE), key=lambda case: float(values(find, case).mean()))
+    best, least = (
+        min((Case(policy) for policy in policies), key=lambda case: float(values(find, case).mean()))
+        for policies in (SAFE, ICEFROG)
+    )
+    pairs = [(Case(policy), Case(f"safe-front:{host}")) for policy, host in zip(ICEFROG, HOSTS, strict=True)]
+    parts = [
+        f"{interval(paired_ratio(values(find, aware), values(find, unaware)))} against `{unaware.policy}`"
+        for aware, unaware in pairs
+    ]
     yield (
         f"Of the schedulers that do not know what they freeze, `{best.policy}` has the least mean jct: "
-        f"{interval(versus_base(find, best))} against the best base. "
-        + " ".join(
-            f"`{policy}` is {interval(paired_ratio(values(find, Case(policy)), values(find, best)))} against it, and "
-            f"{interval(paired_ratio(values(find, Case(policy)), values(find, Case(f'safe-front:{host}'))))} against "
-            f"`safe-front:{host}`."
-            for policy, host in zip(ICEFROG, HOSTS, strict=True)
-        )
+        f"{interval(versus_base(find, best))} against the best base. Allocating by effective progress as well is "
+        f"{listed(parts)}; and `{least.policy}` is {interval(paired_ratio(values(find, least), values(find, best)))} "
+        f"against `{best.policy}`."
     )
 
 

@@ -95,7 +95,7 @@ def _main(find: Find) -> str:
 
 
 def _models(find: Find) -> str:
-    cases = [best_base(find), *map(Case, (*HOSTS, *ICEFROG))]
+    cases = list(dict.fromkeys([best_base(find), *map(Case, (*HOSTS, *ICEFROG))]))
     rows = []
     for model in MODELS:
         means = [float(np.mean([outcome.jct_s[model] for outcome in outcomes(find, case)])) for case in cases]

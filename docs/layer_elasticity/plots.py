@@ -34,19 +34,19 @@ def draw_gain(find: Find) -> Figure:
     figure = Figure(figsize=(11, 0.34 * len(names) + 1.6), layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True, width_ratios=(3, 2))
     for colour, (label, policies) in zip(COLOURS, groups.items(), strict=False):
-        for k, policy in enumerate(policies):
+        left.plot([], [], "o", color=colour, label=label)
+        for policy in policies:
             place, case = names.index(policy), Case(policy)
             found = versus_base(find, case)
-            named = {"label": label} if k == 0 else {}
             if found.value > BEYOND:
                 left.text(BEYOND, place, f"{found.value:+.0%} ", ha="right", va="center", color=colour)
             else:
                 left.plot([found.ci_low, found.ci_high], [place, place], color=colour, linewidth=2)
-                left.plot(found.value, place, "o", color=colour, **named)
+                left.plot(found.value, place, "o", color=colour)
             if case.host != policy:
                 right.plot(max(most_excess(find, case), 1e-5), place, "o", color=colour)
     left.set_yticks(range(len(names)), names)
-    left.invert_yaxis()
+    left.set_ylim(len(names) - 0.4, -0.6)
     left.axvline(0, color="#555555", linewidth=1)
     left.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     left.set_xlabel("mean jct against the best of tiresias, pollux, optimus, max-min")
