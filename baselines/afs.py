@@ -26,7 +26,6 @@ import numpy as np
 
 from baselines.marginal import Floats, Ints, after_rigid
 from envs.jit import jit
-from envs.layout import MAX_REPLICAS
 from envs.scheduler import Decision
 from envs.view import ClusterView
 
@@ -96,7 +95,7 @@ class Afs:
         times, most = view.oracle_iteration_s(slots), view.max_gpus[slots]
         alone = view.oracle_iterations_left(slots) * times[:, 1]
         if view.config.compat == "deepboot":
-            times, most = view.oracle_sample_s(slots), np.full_like(most, MAX_REPLICAS)
+            times, most = view.oracle_sample_s(slots), np.full_like(most, times.shape[1] - 1)
         grant(times, alone, most, free, self.hand_out_all, np.empty(len(slots)), gpus)
         decided[slots] = gpus
         return Decision(decided, waits=True)

@@ -261,8 +261,6 @@ METRICS: tuple[Metric, ...] = (
         "share of tasks that found a warm pod",
         lambda r: mean(np.asarray(_tasks(r)["warm"], np.float64)),
     ),
-    Metric("mean_residual", "", "lower", "mean of what the layers of jobs lack", lambda r: mean(_residual(r))),
-    Metric("max_residual", "", "lower", "most that the layers of a job lack", lambda r: percentile(_residual(r), 100)),
     Metric("pod_start_gpu_s", "GPU-s", "lower", "GPU-time of pods starting up", lambda r: _pods(r, "start")),
     Metric("pod_running_gpu_s", "GPU-s", "", "GPU-time of pods serving tasks", lambda r: _pods(r, "running")),
     Metric(
@@ -276,6 +274,8 @@ METRICS: tuple[Metric, ...] = (
         "times inference took a GPU from training",
         lambda r: float(r.gpus_taken) if r.pod_gpu_s else np.nan,
     ),
+    Metric("mean_residual", "", "lower", "mean of what the layers of jobs lack", lambda r: mean(_residual(r))),
+    Metric("max_residual", "", "lower", "most that the layers of a job lack", lambda r: percentile(_residual(r), 100)),
 )
 
 

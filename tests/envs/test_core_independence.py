@@ -63,7 +63,7 @@ def test_slots_make_no_difference(monkeypatch: pytest.MonkeyPatch, first_slots: 
 
 def wider(slots: int) -> Any:
     """make_state() with more slots than asked for."""
-    return lambda batch, _, cluster, config: make_state(batch, slots, cluster, config)
+    return lambda batch, _, *given: make_state(batch, slots, *given)
 
 
 def test_slots_run_out_between_a_completion_and_arrivals_of_one_instant(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,8 @@ def message(error: type[Exception], make: type, **wrong: Any) -> str:
         ({"scenario": "elastik"}, "unknown scenario 'elastik'; known: rigid, elastic, colocated, layer-elastic"),
         (
             {"objective": "speed"},
-            "unknown objective 'speed'; known: jct, jct_slo, makespan, p99_slowdown, finish_time_fairness",
+            "unknown objective 'speed'; known: jct, jct_slo, jct_residual, makespan, p99_slowdown, "
+            "finish_time_fairness",
         ),
         ({"num_slots": 0}, "num_slots must be at least 1, not 0"),
         ({"window_jobs": 0}, "window_jobs must be at least 1, not 0"),

@@ -113,17 +113,33 @@ EXPECTED_OF_TASKS = {
     "gpus_taken": 2,
 }
 NO_TASKS = dict.fromkeys(EXPECTED_OF_TASKS, np.nan)
+LACKS = {"mean_residual": 0.2, "max_residual": 0.3}  # of jobs with layers that completed
+NO_LACKS = dict.fromkeys(LACKS, np.nan)
 
 
 def test_hand_worked_run():
-    assert metrics(HAND, decision_s=[0.001, 0.003]) == pytest.approx(EXPECTED | NO_TASKS, nan_ok=True)
-    assert [*EXPECTED, *NO_TASKS] == [metric.name for metric in METRICS]
+    assert metrics(HAND, decision_s=[0.001, 0.003]) == pytest.approx(EXPECTED | NO_TASKS | NO_LACKS, nan_ok=True)
+    assert [*EXPECTED, *NO_TASKS, *NO_LACKS] == [metric.name for metric in METRICS]
 
 
 def test_inference_is_not_averaged_with_training():
     both = pd.concat([HAND, TASKS], ignore_index=True)
     found = metrics(both, decision_s=[0.002], pod_gpu_s=PODS, gpus_taken=2)
-    assert found == pytest.approx(EXPECTED | EXPECTED_OF_TASKS)
+    assert found == pytest.approx(EXPECTED | EXPECTED_OF_TASKS | NO_LACKS, nan_ok=True)
+
+
+def test_what_layers_lack_is_of_completed_jobs_that_have_them():
+    jobs = job_table(
+        status=["completed", "completed", "completed", "failed"],
+        num_gpus=[1] * 4,
+        arrival_s=[0.0] * 4,
+        finish_s=[10.0, 10.0, 10.0, np.nan],
+        duration_s=[10.0] * 4,
+        freezing=["middle", "middle", "", "middle"],
+        residual=[0.1, 0.3, 0.0, 0.9],
+    )
+    found = metrics(jobs)
+    assert {name: found[name] for name in LACKS} == pytest.approx(LACKS)
 
 
 @pytest.mark.filterwarnings("error")
