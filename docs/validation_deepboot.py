@@ -136,7 +136,7 @@ def _histories(recall: Recall) -> str:
         mean = verdict(result.mean, _theirs(name)["jct_train"]["mean"], TOLERANCES[name.partition("_")[0]])
         if mean == "outside" or (name in DEEPBOOT_SHARED and any(_outside(name, result))):
             text += f"\n`{name}`\n" + _history(name, result)
-    return text
+    return text or "\nThere is none.\n"
 
 
 def _history(name: str, result: Result) -> str:
