@@ -23,7 +23,7 @@ from baselines import BASELINES
 from baselines.policy import make_baseline
 from docs.validation_runs import ROOT, SHARED, Run
 from envs.simulate import RunResult, simulate
-from envs.spec import ClusterSpec
+from envs.spec import ClusterSpec, SimConfig
 from traces.generators import is_built_in
 from traces.load import load_trace
 from traces.measured import read_profiles
@@ -158,8 +158,9 @@ def recall_as(kind: Callable[..., R], folder: Path, run: Run, keep: bool = False
         kept = json.loads((folder / f"{run.label}.json").read_text())
     except (OSError, ValueError):
         return None
-    same = kept.pop("digest") == current
-    if kept.pop("run") != json.loads(json.dumps(asdict(run))) or not (same or keep):
+    same, settings = kept.pop("digest") == current, kept.pop("run")
+    settings["sim"] = asdict(SimConfig()) | settings["sim"]  # a setting that is newer than the result was not changed
+    if settings != json.loads(json.dumps(asdict(run))) or not (same or keep):
         return None
     return kind(**kept, same_code=same)
 

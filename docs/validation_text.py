@@ -92,7 +92,7 @@ Why what remains does. Tolerances were set beforehand, by what a scheduler's dec
   44.8 thousand seconds where the original's is 42.3, and none fits all of its runs.
 * **`dp` hangs on the last digits of fits.** Its counts come from fits of what each job has run in, by an optimiser
   whose last digits ours does not share. The original moves by as much when the start of its own fit is perturbed.
-* **`optimus`** differs first in one job that the original places on 3 + 2 GPUs where we have 4 + 1; why, we do not know.
+* **One job of `optimus`** with warm pods differs, and nine of `afs` alone on 8 nodes; why, we do not know.
 * **Compat off** is another scheduler in two cases: our `tiresias` lowers a job's priority after 3250 and 7200 GPU-s,
   theirs after 16 GPU-hours; our `lyra` serves base demands shortest first, their `aryl` maximises what makes short jobs
   wait. Elsewhere it is the simulator: progress is not rounded to whole seconds, tasks are also placed at passes,
