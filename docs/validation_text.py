@@ -88,8 +88,8 @@ Why what remains does. Tolerances were set beforehand, by what a scheduler's dec
   choice of a victim gives the same sum but for its last digits; the original takes the largest. We add in numpy's order
   (`envs/rounding.py`), and every training job and every task is then equal to the second, with warm pods and without.
 * **Ties of `aryl`'s knapsack hang on last digits too.** Every job that ends in the first 60,000 s beside inference is
-  equal; then a tie falls otherwise. About 30 ways to write its value, all equal but for rounding, give means from 41.9 to
-  44.8 thousand seconds where the original's is 42.3, and none fits all of its runs.
+  equal; then a tie falls otherwise. About 30 ways to write its value, all equal but for rounding, give means from 41.9
+  to 44.8 thousand seconds where the original's is 42.3, and none fits all of its runs.
 * **`dp` hangs on the last digits of fits.** Its counts come from fits of what each job has run in, by an optimiser
   whose last digits ours does not share. The original moves by as much when the start of its own fit is perturbed.
 * **One job of `optimus`** with warm pods differs, and nine of `afs` alone on 8 nodes; why, we do not know.
