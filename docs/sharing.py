@@ -43,13 +43,7 @@ def compare(arguments: Arguments) -> None:
     if not arguments.report:
         run_missing(arguments)
     found = {wanted: _recall(arguments, wanted) for wanted in all_runs()}
-    page = arguments.folder / PAGE.name if arguments.only else PAGE
-    plots = page.with_suffix("")
-    plots.mkdir(exist_ok=True)
-    for stem, png in draw_all(found.get).items():
-        (plots / f"{stem}.png").write_bytes(png)
-    page.write_text(make_page(found))
-    print(f"{page} written")
+    study.write_page(arguments, PAGE, make_page(found), draw_all(found.get))
 
 
 def run_missing(arguments: Arguments) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import date
 
 import numpy as np
 
@@ -22,38 +21,23 @@ from docs.sharing_findings import KINDS, bullets, interval, measured_findings, p
 from docs.sharing_runs import LOADS, LONG, MODES, PROTECT, SCHEDULERS, SEEDS, WORKLOADS, Study
 from docs.sharing_store import Outcome
 from docs.sharing_text import TEXTS
-from docs.validation_page import cpu_model
+from docs.study import made_with
 from docs.validation_tables import number, table
-from envs.provenance import git_commit, versions
+
+COMMAND = "`python -m docs.sharing`; part A needs the measured data in `../shared`"
+SEEDS_USED = f"{SEEDS[0]} to {SEEDS[-1]} of the generated workloads; no scheduler here draws random numbers"
 
 
 def make_page(found: Mapping[Study, Outcome | None]) -> str:
     """The whole page from the results there are; what is missing is a dash."""
     find = found.get
-    parts = [TEXTS["head"].lstrip(), _made_with(found), TEXTS["findings"]]
+    parts = [TEXTS["head"].lstrip(), made_with(found, COMMAND, SEEDS_USED), TEXTS["findings"]]
     for name, sentences in (("A", measured_findings(find)), ("B", sweep_findings(find))):
         text = bullets(sentences)
         parts.append(f"\nPart {name}:\n\n{text or 'Not all of its runs have a result.'}\n")
     parts += [TEXTS["measured"], _measured(find), TEXTS["measured-violations"], _violations(find)]
     parts += [TEXTS["sweep"], _at_equal(find), TEXTS["confined"], _confined(find), TEXTS["limits"]]
     return "".join(parts).rstrip() + "\n"
-
-
-def _made_with(found: Mapping[Study, Outcome | None]) -> str:
-    there = [outcome for outcome in found.values() if outcome]
-    older = sum(not outcome.same_code for outcome in there)
-    names = versions()
-    rows = [
-        ("date", date.today().isoformat()),
-        ("commit", git_commit() or "unknown"),
-        ("command", "`python -m docs.sharing`; part A needs the measured data in `../shared`"),
-        ("seeds", f"{SEEDS[0]} to {SEEDS[-1]} of the generated workloads; no scheduler here draws random numbers"),
-        ("results", f"{len(there)} of {len(found)} runs have one" + (f", {older} of older code" if older else "")),
-        ("CPU time", f"{sum(outcome.cpu_s for outcome in there) / 60:.0f} min in all, traces not counted"),
-        ("machine", f"{cpu_model()}, one thread"),
-        ("versions", ", ".join(f"{name} {names[name]}" for name in ("python", "numpy", "numba", "scipy", "pandas"))),
-    ]
-    return table(("made", "with"), rows)
 
 
 def _measured(find: Find) -> str:

@@ -6,8 +6,9 @@ code or the data has changed for (docs/validation_store.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,9 +16,12 @@ from typing import Any, Protocol
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from docs.validation_page import cpu_model
 from docs.validation_runs import Run
+from docs.validation_tables import table
 from envs.engine import EngineError, run_tasks
 from envs.jit import COMPILING, is_compiled
+from envs.provenance import git_commit, versions
 from envs.simulate import Progress as OnJobs
 from traces.command_line import UsageError, parse_arguments, run
 from traces.profiles import ProfileError
@@ -84,3 +88,32 @@ def run_missing(
             progress.update(bar, advance=1, description=task.label)
 
         run_tasks(here if arguments.jobs == 1 else work, arguments.folder, missing, arguments.jobs, "local", on_done)
+
+
+def made_with(found: Mapping[Any, Any], command: str, seeds: str) -> str:
+    """The table that says what a page was made with; ``found``: what is kept of each run, None where there is none."""
+    there = [outcome for outcome in found.values() if outcome]
+    older = sum(not outcome.same_code for outcome in there)
+    names = versions()
+    rows = [
+        ("date", date.today().isoformat()),
+        ("commit", git_commit() or "unknown"),
+        ("command", command),
+        ("seeds", seeds),
+        ("results", f"{len(there)} of {len(found)} runs have one" + (f", {older} of older code" if older else "")),
+        ("CPU time", f"{sum(outcome.cpu_s for outcome in there) / 60:.0f} min in all, traces not counted"),
+        ("machine", f"{cpu_model()}, one thread"),
+        ("versions", ", ".join(f"{name} {names[name]}" for name in ("python", "numpy", "numba", "scipy", "pandas"))),
+    ]
+    return table(("made", "with"), rows)
+
+
+def write_page(arguments: Arguments, page: Path, text: str, plots: Mapping[str, bytes]) -> None:
+    """Write a page, and its plots (PNG by file stem) into a folder of its name; of a part, beside the results."""
+    page = arguments.folder / page.name if arguments.only else page
+    folder = page.with_suffix("")
+    folder.mkdir(exist_ok=True)
+    for stem, png in plots.items():
+        (folder / f"{stem}.png").write_bytes(png)
+    page.write_text(text)
+    print(f"{page} written")

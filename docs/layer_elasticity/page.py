@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import date
 
 import numpy as np
 
@@ -35,12 +34,14 @@ from docs.layer_elasticity.runs import (
 from docs.layer_elasticity.store import Outcome
 from docs.layer_elasticity.text import CONSTANTS, TEXTS
 from docs.sharing_findings import bullets, interval
-from docs.validation_page import cpu_model
+from docs.study import made_with
 from docs.validation_runs import Run
 from docs.validation_tables import NOTHING, number, table
-from envs.provenance import git_commit, versions
 from traces.freezing import PRESETS
 from traces.synthetic_pollux import MODELS
+
+COMMAND = "`python -m docs.layer_elasticity`"
+SEEDS_USED = f"{SEEDS[0]} to {SEEDS[-1]}"
 
 
 def make_page(found: Mapping[Run, Outcome | None]) -> str:
@@ -48,27 +49,10 @@ def make_page(found: Mapping[Run, Outcome | None]) -> str:
     find = found.get
     text = bullets(findings(find))
     parts = [TEXTS["head"].lstrip(), table(("constant", "value", "where from"), CONSTANTS), TEXTS["fit"]]
-    parts += [_made_with(found), TEXTS["findings"], f"\n{text or 'No run has a result.'}\n"]
+    parts += [made_with(found, COMMAND, SEEDS_USED), TEXTS["findings"], f"\n{text or 'No run has a result.'}\n"]
     parts += [TEXTS["main"], _main(find), TEXTS["models"], _models(find), TEXTS["known"], _known(find)]
     parts += [TEXTS["presets"], _presets(find), TEXTS["constants"], _settings(find), TEXTS["limits"]]
     return "".join(parts).rstrip() + "\n"
-
-
-def _made_with(found: Mapping[Run, Outcome | None]) -> str:
-    there = [outcome for outcome in found.values() if outcome]
-    older = sum(not outcome.same_code for outcome in there)
-    names = versions()
-    rows = [
-        ("date", date.today().isoformat()),
-        ("commit", git_commit() or "unknown"),
-        ("command", "`python -m docs.layer_elasticity`"),
-        ("seeds", f"{SEEDS[0]} to {SEEDS[-1]}"),
-        ("results", f"{len(there)} of {len(found)} runs have one" + (f", {older} of older code" if older else "")),
-        ("CPU time", f"{sum(outcome.cpu_s for outcome in there) / 60:.0f} min in all, traces not counted"),
-        ("machine", f"{cpu_model()}, one thread"),
-        ("versions", ", ".join(f"{name} {names[name]}" for name in ("python", "numpy", "numba", "scipy", "pandas"))),
-    ]
-    return table(("made", "with"), rows)
 
 
 def _main(find: Find) -> str:
