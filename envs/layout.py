@@ -15,6 +15,8 @@ import numpy as np
 from envs.fields import FIELDS
 from envs.online_fit import SCRATCH_ROWS
 from envs.spec import MAX_TYPES, ClusterSpec, SimConfig, SpecError
+from envs.straggler_presets import GPU, IO, KINDS, STRAGGLER_PRESETS
+from traces.sensitivity import SPEED_CLASSES
 
 SLOT_BUCKETS = (64, 256, 1024, 4096, 16384, 65536, 262144)
 NODE_BUCKETS = (16, 64, 256, 1024, 4096, 16384)
@@ -51,6 +53,12 @@ CONSTANT, RESTART, AFE, HELIOS = 0, 1, 2, 3
 # Who gives up a device to inference, as in SimConfig.reclaim.
 RECLAIMS = ("ats", "lyra", "static")
 ATS, LYRA, STATIC = 0, 1, 2
+# How the workers of a job wait for each other, as in SimConfig.sync.
+SYNC_MODES = ("synchronous", "backup", "drop", "asynchronous", "grouped", "lb-bsp")
+SYNCHRONOUS, BACKUP, DROP, ASYNCHRONOUS, GROUPED, LB_BSP = range(6)
+# Where straggler probabilities come from, as in SimConfig.straggler_obs.
+SIGHTS = ("none", "oracle", "noisy", "ewma", "learned")
+UNSEEN, ORACLE, NOISY, EWMA, LEARNED = range(5)
 # States of a pod.
 POD_STATES = ("none", "start", "running", "protect", "sleep")
 NO_POD, POD_START, POD_RUNNING, POD_PROTECT, POD_SLEEP = 0, 1, 2, 3, 4
@@ -94,6 +102,10 @@ JOB_DTYPE = record_dtype(
         ("usual_first", "f8"),
         ("usual_last", "f8"),
         ("usual_at", "i8"),
+        ("backup", "i8"),
+        ("comm", "f8"),
+        ("kappa", "f8", (3,)),
+        ("speed_class", "i8"),
         ("isolated_s", "f8"),
         ("serial_s", "f8"),
         ("longest_pause", "f8"),
@@ -113,6 +125,9 @@ RESULT_DTYPE = record_dtype(
         ("warm", "i8"),
         ("residual", "f8"),
         ("depth_changes", "i8"),
+        ("lost_gpu_s", "f8"),
+        ("straggling_gpu_s", "f8"),
+        ("slowed_s", "f8"),
         ("status", "i8"),
     ]
 )
@@ -139,8 +154,11 @@ def node_bucket(cluster: ClusterSpec) -> int:
 
 
 @cache
-def state_dtype(slots: int, nodes: int, online: bool = False, layered: bool = False) -> np.dtype[Any]:
-    """Record type for a slot and a node capacity; with room for observations of each job, or for its layers."""
+def state_dtype(
+    slots: int, nodes: int, online: bool = False, layered: bool = False, straggles: bool = False
+) -> np.dtype[Any]:
+    """Record type for a slot and a node capacity; with room for observations of each job, its layers, or stragglers."""
+    straggling = nodes if straggles else 1
     points = (slots, MAX_POINTS) if online else (1, 1)
     sizes: dict[str, tuple[int, ...]] = {
         "J": (slots,),
@@ -153,6 +171,14 @@ def state_dtype(slots: int, nodes: int, online: bool = False, layered: bool = Fa
         "JO": (*points, POINT),
         "JF": (points[0], PARAMETERS),
         "JM": (slots if layered else 1, MAX_MODULES),
+        "K": (len(KINDS),),
+        "JK": (slots, GPU),
+        "C": (straggling * (GPU + DEVICES_PER_NODE),),
+        "B": (straggling, GPU),
+        "NS": (straggling,),
+        "NP": (straggling, 2, 2),
+        "NO": (straggling, 2),
+        "DQ": (straggling * DEVICES_PER_NODE, len(SPEED_CLASSES)),
         "S": (SCRATCH_ROWS + points[1], PARAMETERS),
     }
     return record_dtype([(f.name, f.dtype, sizes[f.shape]) if f.shape else (f.name, f.dtype) for f in FIELDS], True)
@@ -164,12 +190,15 @@ def make_state(
     """``batch`` empty clusters, (B,) records, with ``num_slots`` job slots each, ``layered``: of jobs with layers."""
     config = config.resolve()
     online = config.knowledge == "online"
-    dtype = state_dtype(bucket(num_slots, SLOT_BUCKETS), node_bucket(cluster), online, layered)
+    straggles = config.stragglers != "none"
+    dtype = state_dtype(bucket(num_slots, SLOT_BUCKETS), node_bucket(cluster), online, layered, straggles)
     states = np.zeros(batch, dtype).view(np.recarray)
     states["num_slots"] = num_slots
     states["layered"] = layered
     _set_cluster(states, cluster)
     _set_config(states, config, cluster)
+    if straggles:
+        _set_stragglers(states, config)
     return states
 
 
@@ -212,11 +241,38 @@ def _set_config(states: np.recarray, config: SimConfig, cluster: ClusterSpec) ->
     states["backfill"] = 1
 
 
+def _set_stragglers(states: np.recarray, config: SimConfig) -> None:
+    preset = STRAGGLER_PRESETS[config.stragglers]
+    states["straggles"] = 1
+    states["straggler_load"] = config.straggler_load
+    states["straggler_scale"] = config.straggler_rate
+    states["fixed_times"] = config.straggler_times == "exponential"
+    states["resync_pause"] = config.resync_s
+    states["first_sync"] = SYNC_MODES.index(config.sync)
+    states["sojourn"] = 3600.0 * preset.sojourn_h
+    states["most_severe"] = preset.most_severe
+    states["broken_share"] = preset.broken_share
+    states["varies"] = config.gpu_variability
+    states["sight"] = SIGHTS.index(config.straggler_obs)
+    states["sight_noise"] = config.sight_noise
+    states["good_detector"] = config.detector == "good"
+    for kind, cause in enumerate(preset.causes):
+        occurs = cause.excess > 0 and (kind != IO or config.straggler_io)
+        states["hot_share"][:, kind] = cause.hot_share
+        states["least_rate"][:, kind] = cause.least_rate / 3600.0 if occurs else 0.0
+        states["hot_rate"][:, kind] = cause.hot_rate / 3600.0 if occurs else 0.0
+        states["episode_s"][:, kind] = 60.0 * cause.mean_min
+        states["episode_log_sd"][:, kind] = cause.log_sd
+        states["excess"][:, kind] = cause.excess * config.straggler_severity
+        states["excess_log_sd"][:, kind] = cause.excess_log_sd
+
+
 def grow_slots(states: np.recarray, num_slots: int) -> np.recarray:
     """The same clusters with room for ``num_slots`` jobs; slots keep their numbers."""
     old = int(states["num_slots"][0])
     nodes = states["node_gpus"].shape[1]
-    dtype = state_dtype(bucket(num_slots, SLOT_BUCKETS), nodes, bool(states["online"][0]), bool(states["layered"][0]))
+    extras = [bool(states[name][0]) for name in ("online", "layered", "straggles")]
+    dtype = state_dtype(bucket(num_slots, SLOT_BUCKETS), nodes, *extras)
     grown = np.zeros(len(states), dtype).view(np.recarray)
     for f in FIELDS:
         if f.shape.startswith("J"):

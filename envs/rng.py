@@ -25,6 +25,11 @@ class Purpose(IntEnum):
     FAILURE = 4
     FREEZING = 5
     FRONT = 6
+    STRAGGLER = 7
+    BACKGROUND = 8
+    VARIABILITY = 9
+    SIGHT = 10
+    DETECTION = 11
 
 
 # The ufuncs wrap uint64 scalars in silence where + and * warn in interpreted code (NUMBA_DISABLE_JIT=1);

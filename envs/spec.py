@@ -133,13 +133,46 @@ class SimConfig:
     """A job whose unconverged share is larger at its end trains on, nothing frozen, until it is not; 1: off."""
     front: Literal["noisy", "exact"] = "noisy"
     """What schedulers see of how many first layers have converged."""
+    stragglers: Literal["none", "shared", "contention", "dedicated"] = "none"
+    """What makes workers slow: a preset of envs/straggler_presets.py."""
+    straggler_rate: float = 1.0
+    """Factor on how often that happens; 0: never."""
+    straggler_load: bool = True
+    """Whether load makes it more likely."""
+    straggler_times: Literal["lognormal", "exponential"] = "lognormal"
+    """How long it lasts."""
+    straggler_severity: float = 1.0
+    """Factor on how slow they get on average."""
+    straggler_io: bool = False
+    """Whether nodes' storage straggles too."""
+    gpu_variability: bool = True
+    """Whether GPUs of a type differ in speed for good."""
+    straggler_obs: Literal["none", "oracle", "noisy", "ewma", "learned"] = "noisy"
+    """Where schedulers' and agents' straggler probabilities come from."""
+    sight_noise: float = 1.0
+    """Standard deviation of the noise of noisy probabilities, on the scale of logits."""
+    detector: Literal["usual", "good"] = "usual"
+    """How well straggling that goes on is noticed."""
+    sync: Literal["synchronous", "backup", "drop", "asynchronous", "grouped", "lb-bsp"] = "synchronous"
+    """How workers wait for each other, until a scheduler says otherwise."""
+    resync_s: float = 5.0
+    """Pause of a job that changes that [s]."""
     slo_s: float = 10.0
     """An inference task that waits and starts up longer than this is late; only metrics and rewards read it [s]."""
     compat: Literal["none", "tiresias", "helios", "pollux", "deepboot"] = "none"
     """Named set of another simulator's quirks; overrides the fields it concerns."""
 
     def __post_init__(self) -> None:
-        for name in ("interval_s", "rescale_s", "checkpoint_s", "node_mtbf_s", "node_mttr_s", "slo_s", "freeze_s"):
+        for name in (
+            "interval_s",
+            "rescale_s",
+            "checkpoint_s",
+            "node_mtbf_s",
+            "node_mttr_s",
+            "slo_s",
+            "freeze_s",
+            "resync_s",
+        ):
             value = getattr(self, name)
             if not 0 <= value < np.inf:
                 raise SpecError(f"sim.{name} must be a finite time >= 0, not {value}")
@@ -149,8 +182,12 @@ class SimConfig:
             raise SpecError(f"sim.most_residual must lie in [0, 1], not {self.most_residual}")
         if self.inference_nodes < -1:
             raise SpecError(f"sim.inference_nodes must be -1 or a number of nodes, not {self.inference_nodes}")
-        if not 0 <= self.protect_times < np.inf:
-            raise SpecError(f"sim.protect_times must be a finite number >= 0, not {self.protect_times}")
+        for name in ("protect_times", "straggler_rate", "straggler_severity", "sight_noise"):
+            value = getattr(self, name)
+            if not 0 <= value < np.inf:
+                raise SpecError(f"sim.{name} must be a finite number >= 0, not {value}")
+        if self.stragglers == "none" and self.sync != "synchronous":
+            raise SpecError(f"sim.sync {self.sync} needs stragglers: set sim.stragglers to shared, say")
 
     @property
     def as_pollux(self) -> bool:

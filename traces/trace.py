@@ -52,6 +52,8 @@ COLUMNS: tuple[Column, ...] = (
     Column("batch_size", "int64", "samples", 0, "requested batch size; 0: the model's default"),
     Column("max_gpus", "int64", "GPUs", 0, "most GPUs an elastic job may hold; 0: no limit"),
     Column("freezing", "str", "", "", "preset of how an elastic job's layers converge; empty: none is ever frozen"),
+    Column("comm_share", "float64", "", np.nan, "share of a rigid job's iteration that is communication; NaN: usual"),
+    Column("sensitivity", "str", "", "", "row of traces/sensitivity.py: what slows it down; empty: by its model"),
     Column("service", "str", "", "", "inference service of an inference task"),
     Column("start_up_s", "float64", "s", np.nan, "start-up of a new pod of a task's service; NaN: its model's"),
     Column("user", "str", "", "", "submitting user"),
