@@ -16,6 +16,7 @@ from envs.jit import jit, jit_inline
 from envs.layout import CONSTANT, HELIOS, LYRA, RESTART, RUNNING, WAITING
 from envs.online import choose_batch
 from envs.order import precedes, set_key
+from envs.pace import account
 from envs.rates import find_shape, set_rate
 from envs.reclaim import strip
 
@@ -59,6 +60,8 @@ def settle_hold(s, j):
     if paused > 0:
         s.paused_gpu_s[j] += held * paused
     s.held_since[j] = s.now
+    if s.straggles:
+        account(s, j)
 
 
 @jit
@@ -101,6 +104,7 @@ def pause_of(s, w, j, before):
 def start_hold(s, w, j, before):
     """Begin to progress, after a pause, on the devices just taken; ``before``: GPUs held until now."""
     s.anchor[j] = s.pause_end[j] = s.now + pause_of(s, w, j, before)
+    s.sync[j], s.accounted[j] = s.next_sync[j], s.now
     if s.klass[j] >= 0:
         s.shape_id[j] = find_shape(s, w, j)
         if s.online and s.tuned:
@@ -109,6 +113,8 @@ def start_hold(s, w, j, before):
         s.saved[j], s.saved_at[j] = s.done[j], s.anchor[j]
         if not s.deepboot:  # there tiresias charges what a job has asked for: deepboot.md Q6
             s.demand[j] = s.gpus[j]
+    elif s.straggles:
+        set_rate(s, w, j)
     set_finish(s, j)
     s.held_since[j] = s.now
     s.num_starts[j] += 1
@@ -194,8 +200,9 @@ def preempt(s, j):
 
 @jit
 def change_rate(s, w, j):
-    """Go on at another rate from ``s.now`` on, without a pause: running elastic slot ``j``."""
-    book_saves(s, j)
+    """Go on at another rate from ``s.now`` on, without a pause: running slot ``j``."""
+    if s.klass[j] >= 0:
+        book_saves(s, j)
     settle_progress(s, j)
     s.anchor[j] = max(s.anchor[j], s.now)
     set_rate(s, w, j)
@@ -203,12 +210,16 @@ def change_rate(s, w, j):
 
 
 @jit
-def change_depth(s, w, j):
-    """Book a change of depth alone of running slot ``j``: a short pause, at whose end it saves as after any other."""
+def change_in_place(s, w, j):
+    """Book a change of depth or mode alone of running slot ``j``: a short pause, at whose end it saves as ever."""
     settle_hold(s, j)
     settle_progress(s, j)
-    set_depth(s, j, s.next_depth[j])
-    s.anchor[j] = s.pause_end[j] = max(s.anchor[j], s.now + s.freeze_pause)
+    pause = s.resync_pause if s.next_sync[j] != s.sync[j] else 0.0
+    if s.layered and s.next_depth[j] != s.depth[j]:
+        set_depth(s, j, s.next_depth[j])
+        pause = max(pause, s.freeze_pause)
+    s.sync[j] = s.next_sync[j]
+    s.anchor[j] = s.pause_end[j] = max(s.anchor[j], s.now + pause)
     s.saved[j], s.saved_at[j] = s.done[j], s.anchor[j]
     set_rate(s, w, j)
     set_finish(s, j)
@@ -246,8 +257,8 @@ def book(s, w, j):
         elif s.gpus[j] != s.held_gpus[j] or now_hash != s.held_hash[j]:
             migrate(s, w, j)
             change = MIGRATED
-        elif s.layered and s.next_depth[j] != s.depth[j]:
-            change_depth(s, w, j)
+        elif (s.layered and s.next_depth[j] != s.depth[j]) or s.next_sync[j] != s.sync[j]:
+            change_in_place(s, w, j)
             change = MIGRATED
     elif s.gpus[j] > 0:
         start(s, w, j)

@@ -29,6 +29,8 @@ from envs.order import Key
 from envs.pods import clear_pods, close_accounts, pods_due, queue_task
 from envs.rates import set_rate
 from envs.serving import next_tick, serve, tick_due
+from envs.straggler_presets import GPU
+from envs.stragglers import begin_stragglers, straggle_until
 
 # What advance() returns.
 REACHED, PASS_DUE, FINISHED, STOPPED = 0, 1, 2, 3
@@ -55,6 +57,8 @@ def start_window(s, lo, hi, origin):
         s.type_free[t] = s.type_up[t] = s.type_gpus[t]
     first_toggles(s)
     clear_pods(s)
+    if s.straggles:
+        begin_stragglers(s)
 
 
 # --- arrivals ---
@@ -74,6 +78,10 @@ def clear_slot(s, j, arrival):
     s.num_starts[j] = s.num_rescales[j] = s.num_preemptions[j] = s.level[j] = s.level_started[j] = 0
     s.gpus[j] = s.node_hash[j] = s.num_nodes_held[j] = s.held_gpus[j] = s.held_hash[j] = 0
     s.depth[j], s.penalty[j] = 0, 0.0
+    s.pace[j], s.noise_ratio[j] = 1.0, math.inf
+    s.sync[j] = s.next_sync[j] = s.first_sync
+    s.straggling[j] = 0
+    s.accounted[j] = s.lost_gpu_s[j] = s.straggling_gpu_s[j] = s.slowed_s[j] = 0.0
     s.first_gpu[j] = -1
 
 
@@ -99,6 +107,10 @@ def admit(s, w, row):
     clear_slot(s, j, job.arrival - s.origin)
     if s.layered:
         begin_layers(s, w, row, j)
+    if s.straggles:
+        s.backup[j], s.comm[j], s.speed_class[j] = job.backup, job.comm, job.speed_class
+        for kind in range(GPU):
+            s.kappa[j, kind] = job.kappa[kind]
     s.phase[j] = WAITING
     insert_waiting(s, j)
 
@@ -150,6 +162,7 @@ def complete(s, w, j, results, log):
     row.paused_gpu_s = s.paused_gpu_s[j]
     row.num_rescales = s.num_rescales[j]
     row.num_preemptions = s.num_preemptions[j]
+    row.lost_gpu_s, row.straggling_gpu_s, row.slowed_s = s.lost_gpu_s[j], s.straggling_gpu_s[j], s.slowed_s[j]
     if s.layered and s.modules[j] > 0:
         row.residual, row.depth_changes = residual(s, j), s.depth_changes[j]
         s.lacked_s += row.residual * w.jobs[s.job_lo + s.job_id[j]].isolated_s
@@ -360,6 +373,9 @@ def advance(s, w, results, log, until):
         if t == math.inf or s.rounds > 64 + 8 * (s.num_slots + s.job_hi - s.job_lo):
             s.status = STALLED
             return STOPPED
+        if s.straggles and s.next_straggle <= min(t, until):
+            straggle_until(s, w, min(t, until))
+            continue
         if t > until:
             s.now = max(s.now, until)
             return REACHED

@@ -190,15 +190,38 @@ class ClassTables:
         best: Ints = np.where(candidates.max(-1) > 0, candidates.argmax(-1), self.num_options - 1)
         return best
 
-    def true_rates(self, best: Ints) -> Floats:
-        """(E, S) speed on each shape with the option that schedulers' knowledge makes best; nan: not measured."""
-        shapes = self.shapes
+    def options_run(self, best: Ints) -> Ints:
+        """(E, S) the option that schedulers' knowledge makes best on each shape."""
         if self.job.truth_known:
-            option = self._best(self.true_goodput)
-        else:
-            option = best[:, shapes.type, shapes.several, shapes.gpus]
-        rates = np.take_along_axis(self.true_speed, option[..., None], -1)[..., 0]
+            return self._best(self.true_goodput)
+        found: Ints = best[:, self.shapes.type, self.shapes.several, self.shapes.gpus]
+        return found
+
+    def true_rates(self, best: Ints) -> Floats:
+        """(E, S) speed on each shape with the option of options_run(); nan: not measured."""
+        rates = np.take_along_axis(self.true_speed, self.options_run(best)[..., None], -1)[..., 0]
         return np.where(rates > 0, rates, np.nan)
+
+    def straggler_facts(self, best: Ints) -> tuple[Floats, Floats]:
+        """(E, S) share of an iteration that is communication, and noise scale over total batch, by options_run()."""
+        n, run = self.shapes.gpus - 1, self.options_run(best)
+        local, accum = (
+            np.stack([getattr(self.options[t], name)[i] for t, i in zip(self.shapes.type, n, strict=True)])
+            for name in ("run_local", "accum")
+        )  # (S, O)
+        grad, step = self.times
+        share = (step - grad) / (accum * grad + step)
+        batch = np.maximum((n[:, None] + 1) * local * (accum + 1), 1).astype(np.float64)
+        noise = np.stack([self._noise(e, batch) for e in self.job.epochs])
+        rows = np.arange(len(n))
+        return share[rows, run], np.stack([noise[e, rows, run[e]] for e in self.job.epochs])
+
+    def _noise(self, epoch: int, batch: Floats) -> Floats:
+        """(...) noise scale of an epoch's gradients over total batches; inf: there is nothing but noise."""
+        model = self.job.model
+        sqr, var = model.gradients(epoch, batch)
+        scale: Floats = np.where(sqr > 0, var * model.init_batch / np.where(sqr > 0, sqr * batch, 1.0), np.inf)
+        return scale
 
     def packed_iteration_s(self) -> Floats:
         """(65,) true time of an iteration of the last option on the fewest nodes of the first type; inf: impossible."""
@@ -254,8 +277,8 @@ class Packer:
         return np.concatenate([*self.parts, np.zeros(1)]).astype(dtype)
 
 
-def build_tables(jobs: np.recarray, shapes: Shapes, classes: Sequence[Depths]) -> Tables:
-    """Tables of a workload whose elastic jobs are of these classes."""
+def build_tables(jobs: np.recarray, shapes: Shapes, classes: Sequence[Depths], straggles: bool = False) -> Tables:
+    """Tables of a workload whose elastic jobs are of these classes; ``straggles``: and may straggle."""
     rows = np.zeros(len(classes), CLASS_DTYPE).view(np.recarray)
     floats, ints = Packer(), Packer()
     add_usual_ends(jobs, floats)
@@ -273,6 +296,9 @@ def build_tables(jobs: np.recarray, shapes: Shapes, classes: Sequence[Depths]) -
         row.num_options, row.num_batches = built.num_options, len(model.batches)
         row.progress_at = floats.add(model.progress)
         row.rate_at, row.known_at = floats.add(true), floats.add(known)
+        if straggles:
+            facts = [d.straggler_facts(best) for d, (_, best) in zip(depths, rates, strict=True)]
+            row.comm_at, row.noise_at = (floats.add(np.stack(table)) for table in zip(*facts, strict=True))
         at_few = known[..., LAYER_GPUS]
         both = at_few + at_few[0]
         row.relative_at = floats.add(np.divide(at_few, both, out=np.zeros_like(at_few), where=at_few[0] > 0))

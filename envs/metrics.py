@@ -58,6 +58,9 @@ JOB_COLUMNS: tuple[JobColumn, ...] = (
     JobColumn("freezing", "str", "", "preset of how its layers converge; empty: they are never frozen"),
     JobColumn("residual", "float64", "", "share of its layers' convergence that the job lacked when it ended"),
     JobColumn("depth_changes", "int64", "", "changes of the number of frozen layers"),
+    JobColumn("lost_gpu_s", "float64", "GPU-s", "GPU-time held outside pauses that stragglers cost"),
+    JobColumn("straggling_gpu_s", "float64", "GPU-s", "GPU-time of its workers while they straggled"),
+    JobColumn("slowed_s", "float64", "s", "time run at less than 1 / 1.1 of its speed without stragglers"),
     JobColumn("warm", "bool", "", "whether an inference task found a warm pod"),
 )
 
@@ -98,6 +101,15 @@ def _residual(result: RunResult) -> Floats:
     """(jobs,) float64: what the layers of completed jobs lack, where they may be frozen."""
     jobs = _completed(result)
     return np.asarray(jobs["residual"][jobs["freezing"] != ""], np.float64)
+
+
+def _of_running(result: RunResult, name: str) -> float:
+    """A column of GPU-time over the GPU-time that completed jobs held outside pauses; NaN where nothing straggles."""
+    if result.config.stragglers == "none":
+        return np.nan
+    jobs = _completed(result)
+    held = float((jobs["service_gpu_s"] - jobs["paused_gpu_s"]).sum())
+    return float(jobs[name].sum()) / held if held > 0 else np.nan
 
 
 def _pods(result: RunResult, *states: str) -> float:
@@ -276,6 +288,20 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric("mean_residual", "", "lower", "mean of what the layers of jobs lack", lambda r: mean(_residual(r))),
     Metric("max_residual", "", "lower", "most that the layers of a job lack", lambda r: percentile(_residual(r), 100)),
+    Metric(
+        "straggler_loss",
+        "",
+        "lower",
+        "share of the GPU-time held outside pauses that stragglers cost",
+        lambda r: _of_running(r, "lost_gpu_s"),
+    ),
+    Metric(
+        "straggling_share",
+        "",
+        "lower",
+        "share of that time in which the worker took 1.2 times as long as its job's fastest",
+        lambda r: _of_running(r, "straggling_gpu_s"),
+    ),
 )
 
 

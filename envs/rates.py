@@ -6,6 +6,7 @@ import math
 
 from envs.jit import jit, jit_inline
 from envs.layout import MAX_REPLICAS, UNMEASURED
+from envs.pace import set_pace
 from envs.tables import FITTED_SHAPES, NECKLACE_BASE, NECKLACE_NODES, NECKLACES, NODES_APART
 
 
@@ -126,19 +127,39 @@ def option_rate(s, w, j):
     return gain(sqr, var, batch / row.init_batch) / seconds
 
 
+@jit
+def option_noise(s, w, j):
+    """Note how much of an iteration with the batch of slot ``j``'s option is communication, and its noise ratio."""
+    place, at = option_place(s, w, j)
+    row, batch = w.classes[s.klass[j]], total_batch(s, w, j)
+    grad, step = w.floats[row.grad_at + at], w.floats[row.step_at + at]
+    sqr, var = gradients(w, s.klass[j], s.epoch[j], batch)
+    s.comm[j] = (step - grad) / (w.ints[row.accum_at + place] * grad + step)
+    s.noise_ratio[j] = var * row.init_batch / (sqr * batch) if sqr > 0 else math.inf
+
+
 @jit_inline
 def set_rate(s, w, j):
-    """Set the speed of running elastic slot ``j``; what is not measured stops the record."""
+    """Set the speed of running slot ``j``; what is not measured stops the record."""
+    if s.klass[j] < 0:
+        set_pace(s, j)  # rigid jobs have a speed only where there are stragglers
+        s.rate[j] = s.pace[j]
+        return
     row = w.classes[s.klass[j]]
     rate = math.nan
     if s.shape_id[j] >= 0:
-        if s.online and s.tuned:
-            rate = option_rate(s, w, j)
-        else:
-            rate = w.floats[row.rate_at + (s.depth[j] * row.epochs + s.epoch[j]) * row.shapes + s.shape_id[j]]
+        at = (s.depth[j] * row.epochs + s.epoch[j]) * row.shapes + s.shape_id[j]
+        rate = option_rate(s, w, j) if s.online and s.tuned else w.floats[row.rate_at + at]
     if not rate > 0:
         s.status, s.status_slot = UNMEASURED, j
         rate = 1.0
+    elif s.straggles:
+        if s.online and s.tuned:
+            option_noise(s, w, j)
+        else:
+            s.comm[j], s.noise_ratio[j] = w.floats[row.comm_at + at], w.floats[row.noise_at + at]
+        set_pace(s, j)
+        rate *= s.pace[j]
     s.rate[j] = rate * s.factor[j] * (1.0 - s.penalty[j])
 
 

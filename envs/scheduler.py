@@ -24,6 +24,8 @@ class Decision:
     have no room for waits instead of being an error. ``rank`` (J,) integers: without a placement, the lowest of jobs of
     equal counts is placed first; by default the first to arrive. ``depth`` (J,) integers: how many of its first modules
     each job freezes from the end of the pass on; -1, or without it: as many as before.
+    ``sync`` (J,) integers: how the workers of each job wait for each other from then on, a place in SYNC_MODES of
+    envs/layout.py other than backup; -1, or without it: as before.
     """
 
     gpus: npt.NDArray[Any]
@@ -32,6 +34,7 @@ class Decision:
     waits: bool = False
     rank: npt.NDArray[Any] | None = None
     depth: npt.NDArray[Any] | None = None
+    sync: npt.NDArray[Any] | None = None
 
 
 @runtime_checkable

@@ -20,9 +20,11 @@ from envs.decide import (
     check_counts,
     check_placement,
     note_depths,
+    note_syncs,
 )
 from envs.dynamics import FINISHED, PASS_DUE, advance, start_window
 from envs.layout import (
+    BACKUP,
     FREE,
     JOB_STATUS,
     LOG_DTYPE,
@@ -31,6 +33,7 @@ from envs.layout import (
     POD_STATES,
     SLOTS_FULL,
     STALLED,
+    SYNC_MODES,
     UNMEASURED,
     grow_slots,
     make_state,
@@ -338,6 +341,8 @@ def apply_decision(run: Run, decision: Decision, scheduler: str) -> bool:
         )
     if decision.depth is not None:
         set_depths(run, decision.depth, scheduler)
+    if decision.sync is not None:
+        set_syncs(run, decision.sync, scheduler)
     changed = bool(commit(s, run.tables, run.log))
     if s.status == UNMEASURED:
         run.resolve_stop(scheduler)
@@ -357,6 +362,23 @@ def set_depths(run: Run, depth: Any, scheduler: str) -> None:
                 f"scheduler {scheduler} at {s.now:g} s, job {job}: depth {wanted[slot]} is more than its layers allow"
             )
     note_depths(s, wanted)
+
+
+def set_syncs(run: Run, sync: Any, scheduler: str) -> None:
+    """Note the modes (J,) of a decision, to be booked at the end of the pass; -1: the job keeps its own."""
+    s = run.states[0]
+    wanted = _whole_numbers(sync, (int(s.num_slots),), "sync", scheduler)
+    if not s.straggles and (wanted >= 0).any():
+        raise SimulatorError(f"scheduler {scheduler}: sync must be -1, since no worker straggles (sim.stragglers none)")
+    for slot in np.flatnonzero(wanted >= 0):
+        if s.job_id[slot] < 0 or s.phase[slot] == FREE:
+            raise SimulatorError(f"scheduler {scheduler} at {s.now:g} s: sync names slot {slot}, which holds no job")
+        if wanted[slot] >= len(SYNC_MODES) or (wanted[slot] != s.sync[slot] and BACKUP in (wanted[slot], s.sync[slot])):
+            job = run.trace.jobs["job_id"].iloc[int(s.job_id[slot])]
+            raise SimulatorError(
+                f"scheduler {scheduler} at {s.now:g} s, job {job}: sync {wanted[slot]} is no mode that it may change to"
+            )
+    note_syncs(s, wanted)
 
 
 def _whole_numbers(values: Any, shape: tuple[int, ...], name: str, scheduler: str) -> npt.NDArray[np.int64]:
@@ -385,6 +407,8 @@ def job_frame(trace: Trace, results: npt.NDArray[Any], table: npt.NDArray[Any]) 
     frame["warm"] = results["warm"] == 1
     frame["residual"] = results["residual"]
     frame["depth_changes"] = results["depth_changes"]
+    for name in ("lost_gpu_s", "straggling_gpu_s", "slowed_s"):
+        frame[name] = results[name]
     frame["status"] = np.array(JOB_STATUS, dtype=object)[results["status"]]
     names = [column.name for column in JOB_COLUMNS]
     extra = [c for c in frame.columns if c not in names]

@@ -28,6 +28,8 @@ CLASS_DTYPE = record_dtype(
         ("rate_at", "i8"),  # [depth][epoch][shape] true speed [iterations at M0 per s]; nan: not measured
         ("known_at", "i8"),  # [depth][epoch][type][one node, several][GPUs] what schedulers know of it; 0: impossible
         ("relative_at", "i8"),  # [depth][epoch][type][one node, several][LAYER_GPUS] x / (x + 1), x: over that at 0
+        ("comm_at", "i8"),  # [depth][epoch][shape] share of an iteration that is communication, with stragglers
+        ("noise_at", "i8"),  # [depth][epoch][shape] noise scale of the gradients over the total batch, with stragglers
         ("grad_at", "i8"),  # [shape][option] true time of a micro-step without synchronisation [s]
         ("step_at", "i8"),  # [shape][option] true time of one with it [s]
         ("batches_at", "i8"),  # [measured batch] batches at which gradients were measured

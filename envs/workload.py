@@ -16,6 +16,7 @@ from envs.layout import JOB_DTYPE, MAX_REPLICAS, MAX_SERVICES, RESULT_DTYPE, STA
 from envs.placement import fits_empty
 from envs.rng import Purpose, helios_estimate, uniform
 from envs.spec import MAX_TYPES, ClusterSpec, SimConfig, SpecError
+from envs.straggler_jobs import set_sensitivities
 from envs.tables import FITTED_SHAPES, Tables
 from traces.freezing import PRESETS, REBUILT, Freezing, layers_of
 from traces.profiles import ModelProfile, ProfileError, canonical_type, load_profiles
@@ -83,6 +84,7 @@ def make_workload(
     classes: list[JobClass] = []
     table["klass"] = -1
     _set_layers(table, trace, elastic, seed)
+    set_sensitivities(table, trace, config, elastic)
     if elastic.any():
         reader = ClassReader(trace, cluster, config, tuned, load_profiles() if profiles is None else profiles)
         for row in np.flatnonzero(elastic):
@@ -90,7 +92,8 @@ def make_workload(
         classes = reader.classes
     table["fits"] = _fits(table, cluster, config) & (table["service"] < 0)
     shapes, built = build_classes(classes, cluster)
-    workload = Workload(build_tables(table, shapes, built), *iteration_tables(built), tuned, services)
+    tables = build_tables(table, shapes, built, config.stragglers != "none")
+    workload = Workload(tables, *iteration_tables(built), tuned, services)
     _set_elastic_work(workload, classes, cluster)
     return workload
 

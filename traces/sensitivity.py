@@ -51,3 +51,8 @@ OF_MODEL = {
     "ncf": "recommendation",
     "yolov3": "vision",
 }
+
+
+def sensitivity_of(name: str, model: str = "") -> Sensitivity:
+    """The row ``name``, or where it is empty that of an elastic job's ``model``, or the default."""
+    return SENSITIVITIES[name or OF_MODEL.get(model, DEFAULT)]
