@@ -26,7 +26,7 @@ from agents.network import NetworkConfig
 from baselines import BASELINES
 from baselines.hosts import Hosted
 from baselines.policy import oracle_use, prepare
-from docs import freezing_tables, layer_tables, profiles_tables
+from docs import freezing_tables, layer_tables, profiles_tables, straggler_tables
 from envs.actions import EDITS
 from envs.features import FEATURES
 from envs.metrics import JOB_COLUMNS, METRICS
@@ -223,6 +223,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "freezing-errors": freezing_tables.errors,
     "freezing-figures": freezing_tables.figures,
     "freezing-presets": layer_tables.presets,
+    "sensitivities": straggler_tables.sensitivities,
     "layer-totals": layer_tables.totals,
     "layer-times": layer_tables.times,
     "metrics": metrics,

@@ -11,10 +11,17 @@ from envs.devices import WHOLE
 from envs.jit import jit, jit_inline
 from envs.layout import ASYNCHRONOUS, HOLDER_DOWN
 from envs.rng import Purpose, draw, stream
-from envs.straggler_presets import CALM, HOT, NET, THETA, UTIL, WIDTH
-
-CPU_DEMAND, NET_DEMAND = 0.4, 0.8  # load of a node whose devices all serve jobs of kappa 1, of comm_share 1
-ASYNCHRONOUS_DEMAND = 1.3  # of a job whose workers do not wait (STAR)
+from envs.straggler_presets import (
+    ASYNCHRONOUS_DEMAND,
+    CALM,
+    CPU_DEMAND,
+    HOT,
+    NET,
+    NET_DEMAND,
+    THETA,
+    UTIL,
+    WIDTH,
+)
 
 
 @jit

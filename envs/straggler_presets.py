@@ -11,6 +11,8 @@ from dataclasses import dataclass
 CPU, NET, IO, GPU = range(4)
 KINDS = ("cpu", "net", "io", "gpu")
 HOT, CALM = 0.9, 0.2  # load of the background
+# Load of a node whose devices all serve jobs of kappa 1, of comm_share 1; jobs whose workers do not wait (STAR) add more.
+CPU_DEMAND, NET_DEMAND, ASYNCHRONOUS_DEMAND = 0.4, 0.5, 1.3
 THETA, WIDTH = 0.8, 0.05  # the load at which onsets come half as often as at most, and how sharply
 UTIL = 0.5  # by how much more often a GPU that is held begins to straggle
 SHORTEST_S, LONGEST_S = 30.0, 36000.0  # episodes are cut to these

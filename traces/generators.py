@@ -13,6 +13,7 @@ from traces.synthetic_inference import synthesise_colocated, synthesise_inferenc
 from traces.synthetic_layers import synthesise_layers
 from traces.synthetic_philly import synthesise
 from traces.synthetic_pollux import synthesise_pollux
+from traces.synthetic_stragglers import synthesise_stragglers
 from traces.toys import TOYS
 from traces.trace import Trace, TraceError
 
@@ -46,6 +47,9 @@ GENERATORS: dict[str, Generator] = {
     ),
     "synthetic-colocated": Generator(
         synthesise_colocated, "jobs of synthetic-pollux and, while they arrive, tasks of synthetic-inference"
+    ),
+    "synthetic-stragglers": Generator(
+        synthesise_stragglers, "rigid jobs of ten models, 40 % on several nodes, to see what stragglers cost"
     ),
 }
 

@@ -69,7 +69,7 @@ def synthesise_pollux(jobs: int = 160, seed: int = 0, mean_gap_s: float = 180.0)
         for gpus, batch, share in requests.choices
     ]
     model, gpus, batch, shares = (np.array(column) for column in zip(*rows, strict=True))
-    row = _stratified(rng, shares, jobs)
+    row = stratified(rng, shares, jobs)
     columns = {
         "arrival_s": _arrivals(rng, jobs, mean_gap_s),
         "num_gpus": gpus[row],
@@ -80,7 +80,7 @@ def synthesise_pollux(jobs: int = 160, seed: int = 0, mean_gap_s: float = 180.0)
     return make_trace(name, columns, f"{provenance}: mix, requests and hours of the workloads of Pollux, OSDI'21")
 
 
-def _stratified(rng: np.random.Generator, shares: Floats, jobs: int) -> Indices:
+def stratified(rng: np.random.Generator, shares: Floats, jobs: int) -> Indices:
     """(jobs,) int64: indices into ``shares``, each as often as its share says, in random order."""
     quantile = (rng.permutation(jobs) + rng.random(jobs)) / jobs
     limits = np.cumsum(shares) / shares.sum()

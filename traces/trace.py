@@ -16,6 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from traces.sensitivity import SENSITIVITIES, what_is_unknown
+
 Split = Literal["all", "train", "validation", "test"]
 
 # Shares of the jobs, in arrival order: a policy is trained on the past and tested on the future.
@@ -238,6 +240,7 @@ def _validate(where: Callable[[int], str], jobs: pd.DataFrame) -> None:
         ("share_milli", (jobs["share_milli"] < 1000) & (jobs["num_gpus"] != 1), "below 1000 needs num_gpus 1"),
         *((name, jobs[name] < 0, "must be >= 0") for name in ("batch_size", "max_gpus", "estimate_s")),
         *_inference_rules(jobs, ~training, jobs["start_up_s"]),
+        *_straggler_rules(jobs, ~training, jobs["comm_share"]),
         ("job_id", jobs["job_id"].duplicated(), "occurs twice"),
     )
     for column, broken, rule in rules:
@@ -259,4 +262,18 @@ def _inference_rules(jobs: pd.DataFrame, task: pd.Series[bool], start_up: pd.Ser
         ("start_up_s", (start_up < 0) | np.isinf(start_up), "must be a finite time >= 0"),
         ("service", ~task & (jobs["service"] != ""), "must be empty for a training job"),
         ("start_up_s", ~task & start_up.notna(), "must be empty for a training job"),
+    )
+
+
+def _straggler_rules(jobs: pd.DataFrame, task: pd.Series[bool], share: pd.Series[float]) -> tuple[Rule, ...]:
+    """What slows a training job, and how much; how much an elastic job communicates follows from its profile."""
+    elastic = ~task & jobs["duration_s"].isna()
+    unknown = ~jobs["sensitivity"].isin(("", *SENSITIVITIES))
+    wrong = what_is_unknown(jobs["sensitivity"][unknown].iloc[0]) if unknown.any() else ""
+    return (
+        ("comm_share", task & share.notna(), "must be empty for an inference task"),
+        ("sensitivity", task & (jobs["sensitivity"] != ""), "must be empty for an inference task"),
+        ("comm_share", elastic & share.notna(), "must be empty for an elastic job (one without duration_s)"),
+        ("comm_share", (share < 0) | (share >= 1), "must be at least 0 and below 1"),
+        ("sensitivity", unknown, wrong),
     )

@@ -9,6 +9,7 @@ from traces import READERS, TraceError, load_trace
 OURS = "job_id,kind,arrival_s,num_gpus,duration_s\n"
 PHILLY = "timestamp,duration,num_gpus,gpu_time,vc\n"
 TIRESIAS = "job_id,num_gpu,submit_time,iterations,model_name,duration,interval\n"
+SLOWED = OURS.replace("\n", ",comm_share,sensitivity\n")
 POLLUX = "name,time,application,num_replicas,batch_size\n"
 DEEPBOOT = "name,time,application,num_replicas,batch_size,duration\n"
 
@@ -56,6 +57,11 @@ def failure(tmp_path):
         (OURS + "a,batch,0,1,5\n", "FILE, line 2: kind batch must be training or inference"),
         (OURS + "a,inference,0,1,5\n", "FILE, line 2: service is empty, but an inference task needs one"),
         (OURS + "a,,0,1,5\n\nb,inference,0,1,\n", "FILE, line 4: service is empty"),
+        (SLOWED + "a,,0,1,5,0.2,\nb,,0,1,5,2,\n", "FILE, line 3: comm_share 2.0 must be at least 0 and below 1"),
+        (
+            SLOWED + "a,,0,1,5,,lstm\nb,,0,1,5,,resnet\n",
+            "FILE, line 3: sensitivity resnet has no row in traces/sensitivity.py (did you mean resnet56?); known: ",
+        ),
         (PHILLY + "2017-10-09 07:01:55,-3,1,3,a\n", "FILE, line 2: duration is -3, expected a time >= 0"),
         (PHILLY + "2017-10-09 07:01:55,,1,3,a\n", "FILE, line 2: duration is '', expected a number"),
         (

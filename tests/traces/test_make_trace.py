@@ -119,12 +119,49 @@ def test_inference_tasks_beside_training_jobs():
         ("start_up_s", ["", "", "inf"], "row 2: start_up_s inf must be a finite time >= 0"),
         ("start_up_s", ["", "fast", ""], "row 1: start_up_s is 'fast', expected a number"),
         ("start_up_s", [6.0, 6.0, 6.0], "row 0: start_up_s 6.0 must be empty for a training job"),
+        ("comm_share", [0.2, np.nan, 0.2], "row 2: comm_share 0.2 must be empty for an inference task"),
+        ("sensitivity", ["lstm", "lstm", ""], "row 1: sensitivity lstm must be empty for an inference task"),
     ],
 )
 def test_errors_of_inference_tasks_name_row_field_and_value(column, cells, message):
     with pytest.raises(TraceError) as error:
         make_trace("t", {**MIXED, column: cells})
     assert str(error.value) == f"trace t, {message}"
+
+
+def test_what_slows_jobs_may_be_given():
+    """The middle row is elastic: it may name a sensitivity of its own."""
+    columns = {**ROWS, "duration_s": ["10", "", "30"], "model": ["", "bert", ""]}
+    jobs = make_trace("t", {**columns, "comm_share": ["0", "", "0.99"], "sensitivity": ["lstm", "vision", ""]}).jobs
+    assert jobs["comm_share"].tolist()[1:] == [0.0, 0.99]
+    assert np.isnan(jobs["comm_share"][0])
+    assert jobs["sensitivity"].tolist() == ["vision", "lstm", ""]
+
+
+@pytest.mark.parametrize(
+    ("column", "cells", "message"),
+    [
+        ("comm_share", [0.5, -0.1, 1.5], "row 1: comm_share -0.1 must be at least 0 and below 1"),
+        ("comm_share", ["", "1", ""], "row 1: comm_share 1.0 must be at least 0 and below 1"),
+        ("comm_share", ["", "", "inf"], "row 2: comm_share inf must be at least 0 and below 1"),
+        ("comm_share", ["", "much", ""], "row 1: comm_share is 'much', expected a number"),
+        (
+            "sensitivity",
+            ["vision", "visoin", "x"],
+            "row 1: sensitivity visoin has no row in traces/sensitivity.py (did",
+        ),
+    ],
+)
+def test_errors_of_what_slows_jobs_name_row_field_and_value(column, cells, message):
+    with pytest.raises(TraceError) as error:
+        make_trace("t", {**ROWS, column: cells})
+    assert str(error.value).startswith(f"trace t, {message}")
+
+
+def test_an_elastic_job_has_no_share_of_communication_of_its_own():
+    columns = {**ROWS, "duration_s": [10.0, np.nan, np.nan], "model": "bert", "comm_share": [0.2, np.nan, 0.3]}
+    with pytest.raises(TraceError, match=r"^trace t, row 2: comm_share 0\.3 must be empty for an elastic job \(one w"):
+        make_trace("t", columns)
 
 
 def test_no_jobs_and_absent_columns_are_errors():
