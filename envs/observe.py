@@ -141,7 +141,7 @@ def known_goodput(s, w, j, t, gpus):
     several = 1 if gpus > s.max_node_gpus[t] else 0
     if s.online:
         return fitted_goodput(s, w, j, t, several, gpus)
-    return known_rate(w, s.klass[j], s.epoch[j], t, several, gpus)
+    return known_rate(w, s.klass[j], 0, s.epoch[j], t, several, gpus)
 
 
 @jit_inline

@@ -10,6 +10,7 @@ import math
 from envs.jit import jit, jit_inline
 from envs.layout import ASYNCHRONOUS, BACKUP, DROP, GROUPED, LB_BSP, SYNCHRONOUS
 from envs.straggler_presets import CPU, GPU, IO, NET
+from traces.sensitivity import COMPUTE
 
 STRAGGLES = 1.2  # a worker straggles that takes so many times as long as the fastest (STAR)
 SLOWED = 1.1  # a job is slowed down whose iterations take so many times as long as without stragglers
@@ -27,6 +28,16 @@ def worker_factor(s, j, g):
         * (1.0 + s.kappa[j, CPU] * (s.severity[at + CPU] - 1.0))
         * (1.0 + s.kappa[j, IO] * (s.severity[at + IO] - 1.0))
     )
+
+
+@jit
+def task_time(s, w, row, g):
+    """How long the inference task of a row runs that begins to on device ``g`` now [s]: as slow as things are now."""
+    time = w.jobs[row].work
+    if s.straggles:
+        slow_cpu = s.severity[GPU * s.gpu_node[g] + CPU]
+        time *= s.gpu_speed[g, COMPUTE] * s.severity[GPU * s.num_nodes + g] * slow_cpu
+    return time
 
 
 @jit_inline

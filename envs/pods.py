@@ -22,6 +22,7 @@ from envs.layout import (
     POD_START,
     STATIC,
 )
+from envs.pace import task_time
 
 RECENT_S = 300.0  # time constant of the count of recent tasks, which only observations read
 LONGEST_PROTECT_S = 120.0
@@ -199,7 +200,7 @@ def wake(s, w, g, row):
         hits = s.pod_hits[g] + 1
     s.pod_hits[g], s.pod_task[g], s.pod_warm[g], s.pod_begun[g] = hits, row, 1, s.now
     count_late(s, w, row, 0.0)
-    set_state(s, g, POD_RUNNING, s.now + w.jobs[row].work)
+    set_state(s, g, POD_RUNNING, s.now + task_time(s, w, row, g))
 
 
 @jit
@@ -218,7 +219,7 @@ def give_birth(s, w, g, row, ghost):
     if ghost >= 0:
         s.pod_warm[g], s.pod_born[g] = 1, ghost
         count_late(s, w, row, 0.0)
-        set_state(s, g, POD_RUNNING, s.now + w.jobs[row].work)
+        set_state(s, g, POD_RUNNING, s.now + task_time(s, w, row, g))
         return
     s.pod_warm[g], s.pod_born[g] = 0, s.num_births
     s.num_births += 1
@@ -260,7 +261,7 @@ def move_on(s, w, g, results, log):
     """Let the pod on device ``g``, whose time has come, enter its next state; whether its task is done."""
     state = s.pod_state[g]
     if state == POD_START:
-        set_state(s, g, POD_RUNNING, s.now + w.jobs[s.pod_task[g]].work)
+        set_state(s, g, POD_RUNNING, s.now + task_time(s, w, s.pod_task[g], g))
         return False
     if state == POD_PROTECT:
         rest(s, g, POD_SLEEP)

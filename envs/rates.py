@@ -164,8 +164,8 @@ def set_rate(s, w, j):
 
 
 @jit
-def known_rate(w, c, epoch, t, several, gpus):
-    """What schedulers know of the speed of class ``c`` on GPUs of type ``t``; 0: impossible."""
+def known_rate(w, c, depth, epoch, t, several, gpus):
+    """What schedulers know of the speed of class ``c`` at a depth on GPUs of type ``t``; 0: impossible."""
     row = w.classes[c]
-    at = row.known_at + epoch * row.known_shapes + t * FITTED_SHAPES + several * (FITTED_SHAPES // 2) + gpus
-    return w.floats[at]
+    first = row.known_at + (depth * row.epochs + epoch) * row.known_shapes + t * FITTED_SHAPES
+    return w.floats[first + several * (FITTED_SHAPES // 2) + gpus]

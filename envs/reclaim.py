@@ -90,7 +90,7 @@ def cheapest_node(s, w, j, fair):
         while g >= 0 and s.gpu_node[g] == n:
             count += 1
             g = s.gpu_next[g]
-        cost = loss(s, w, j, count == 1, fair)
+        cost = loss(s, w, j, count == 1, fair) * s.pace[j]
         if best < 0 or cost < least or (cost == least and n < best):
             best, least = n, cost
     return best, least
@@ -136,12 +136,12 @@ def loss(s, w, j, leaves_node, fair):
 
 @jit
 def goodput_on(s, w, j, t, several, gpus):
-    """Known goodput of slot ``j`` on GPUs of type ``t``, on one node or ``several`` [work/s]; 0: impossible."""
+    """Known goodput of slot ``j`` at its depth on GPUs of type ``t``, one node or ``several`` [work/s]; 0: impossible."""
     if gpus == 0:
         return 0.0
     if s.online:
         return fitted_goodput(s, w, j, t, several, gpus)
-    return known_rate(w, s.klass[j], s.epoch[j], t, several, gpus)
+    return known_rate(w, s.klass[j], s.depth[j], s.epoch[j], t, several, gpus)
 
 
 @jit

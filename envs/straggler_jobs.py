@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from envs.spec import SimConfig, SpecError
 from traces.sensitivity import sensitivity_of
-from traces.trace import Trace, TraceError
+from traces.trace import Trace
 
 LEAST_BACKED_UP, BACKUP_SHARE = 8, 0.05  # jobs of so many GPUs have this share of backup workers more
 
@@ -15,19 +15,13 @@ LEAST_BACKED_UP, BACKUP_SHARE = 8, 0.05  # jobs of so many GPUs have this share 
 def set_sensitivities(table: np.recarray, trace: Trace, config: SimConfig, elastic: npt.NDArray[np.bool_]) -> None:
     """Fill the columns of a job table that stragglers need, and give large rigid jobs their backup workers.
 
-    Raises :class:`SpecError` or :class:`TraceError` for what is not simulated together with stragglers.
+    Raises :class:`SpecError` where stragglers are not simulated.
     """
     if config.stragglers == "none":
         return
     jobs = trace.jobs
-    if (jobs["kind"] == "inference").any():
-        raise SpecError("sim.stragglers must be none with inference tasks: the two are not simulated together yet")
-    frozen = np.flatnonzero(jobs["freezing"] != "")
-    if len(frozen):
-        raise TraceError(
-            f"trace {trace.name}, job {jobs['job_id'].iloc[frozen[0]]}: freezing must be empty with stragglers, which "
-            "are not simulated together yet"
-        )
+    if config.compat == "deepboot":
+        raise SpecError("sim.stragglers must be none under compat deepboot, whose rules know none")
     rows = [sensitivity_of(*pair) for pair in zip(jobs["sensitivity"], jobs["model"].where(elastic, ""), strict=True)]
     table["kappa"] = np.array([[row.cpu, row.net, row.io] for row in rows])
     table["speed_class"] = [row.speed_class for row in rows]

@@ -9,7 +9,7 @@ import math
 
 from envs.devices import WHOLE
 from envs.jit import jit, jit_inline
-from envs.layout import ASYNCHRONOUS, HOLDER_DOWN
+from envs.layout import ASYNCHRONOUS, HOLDER_DOWN, HOLDER_INFERENCE, NO_POD, POD_SLEEP
 from envs.rng import Purpose, draw, stream
 from envs.straggler_presets import (
     ASYNCHRONOUS_DEMAND,
@@ -59,7 +59,7 @@ def load_of(s, n, kind):
     load = background(s, n, kind)
     if not s.straggler_load:
         return load
-    used = 0.0
+    used = CPU_DEMAND * s.node_pods[n] if kind != NET else 0.0
     for i in range(s.node_gpus[n]):
         j = s.gpu_holder[s.node_first[n] + i]
         if j >= 0:
@@ -84,10 +84,11 @@ def is_first(s, n, i):
 
 @jit
 def tenants_of(s, n, kind):
-    """Jobs on node ``n``, and one more if its background of a kind is hot; without load two then."""
+    """Jobs on node ``n``, and one more each for its pods and a hot background; without load two or none."""
     tenants = 1 if background(s, n, kind) == HOT else 0
     if not s.straggler_load:
         return 2 * tenants
+    tenants += s.node_pods[n] > 0
     for i in range(s.node_gpus[n]):
         tenants += s.gpu_holder[s.node_first[n] + i] >= 0 and is_first(s, n, i)
     if s.has_shares:
@@ -108,7 +109,14 @@ def hazard_share(s, n, kind):
 
 
 @jit
+def is_used(s, g):
+    """Whether somebody computes on device ``g``: a job or a pod that is awake."""
+    if s.gpu_holder[g] == HOLDER_INFERENCE:
+        return s.pod_state[g] != NO_POD and s.pod_state[g] != POD_SLEEP
+    return s.gpu_free_milli[g] < WHOLE and s.gpu_holder[g] != HOLDER_DOWN
+
+
+@jit
 def gpu_hazard_share(s, g):
     """The same for device ``g``."""
-    held = s.straggler_load and s.gpu_free_milli[g] < WHOLE and s.gpu_holder[g] != HOLDER_DOWN
-    return (1.0 + UTIL * held) / (1.0 + UTIL)
+    return (1.0 + UTIL * (s.straggler_load and is_used(s, g))) / (1.0 + UTIL)
