@@ -136,7 +136,7 @@ def loss(s, w, j, leaves_node, fair):
 
 @jit
 def goodput_on(s, w, j, t, several, gpus):
-    """Known goodput of slot ``j`` at its depth on GPUs of type ``t``, one node or ``several`` [work/s]; 0: impossible."""
+    """Known goodput of slot ``j`` at its depth on GPUs of type ``t``, on one node or ``several``; 0: impossible."""
     if gpus == 0:
         return 0.0
     if s.online:
