@@ -1,6 +1,6 @@
 """The slow reference simulator: plain Python, one job and one device at a time.
 
-Written from docs/design/001-core.md to 004-layers.md alone (their sections are named below) and
+Written from docs/design/001-core.md to 005-stragglers.md alone (their sections are named below) and
 never from the compiled core, so that the two are independent statements of the same rules: the shortest one, not the
 fastest. Not here: knowledge ``online`` and compat ``deepboot``.
 """
@@ -17,6 +17,7 @@ from envs.reference_decisions import Chooser, decide
 from envs.reference_devices import Devices
 from envs.reference_inference import Inference
 from envs.reference_jobs import WHOLE, Job
+from envs.reference_stragglers import Stragglers
 from envs.reference_workload import Profiles, read_jobs
 from envs.rng import Purpose, uniform
 from envs.spec import ClusterSpec, SimConfig
@@ -25,6 +26,7 @@ from traces.trace import Trace
 
 OUTPUT = "first_start_s finish_s queueing_delay_s service_gpu_s paused_gpu_s num_rescales num_preemptions status"
 LAYER_OUTPUT = ("residual", "depth_changes")
+STRAGGLER_OUTPUT = ("lost_gpu_s", "straggling_gpu_s", "slowed_s")
 
 
 class Run:
@@ -50,6 +52,8 @@ class Run:
         self.inference = Inference(trace, self.devices, self.jobs, self.config)
         if self.config.reclaim == "static":
             self.devices.inference_part = self.empty.inference_part = set(self.inference.inference_nodes())
+        straggles = self.config.stragglers != "none"
+        self.stragglers = Stragglers(self.devices, self.jobs, self.config, seed) if straggles else None
         self.toggles = [0] * len(self.devices.sizes)  # failures and repairs of each node
         self.toggle_at = [self.time_up_or_down(node) for node in range(len(self.toggles))]
         self.now = -math.inf
@@ -68,7 +72,7 @@ class Run:
     def play(self) -> None:
         rounds = 0
         while any(job.status in ("unarrived", "active") for job in self.jobs) or not self.inference.is_over():
-            last, self.now = self.now, max(self.now, min(self.next_events(), default=math.inf))
+            last, self.now = self.now, self.next_round()
             rounds = rounds + 1 if self.now == last else 1
             if self.now == math.inf or rounds > 64 + 8 * len(self.jobs):
                 raise RuntimeError(f"the reference simulator is stalled at {last} s")
@@ -81,6 +85,25 @@ class Run:
             ticks = rounds == 1 and any(_multiple_from(self.now, step) == self.now for step in self.tick_steps())
             if ticks or (self.config.event_driven and any(happened)):
                 self.schedule()
+
+    def next_round(self) -> float:
+        """When the next event is, with all settled by then that makes workers slow (005, section 2)."""
+        at = max(self.now, min(self.next_events(), default=math.inf))
+        while self.stragglers is not None and at < math.inf:
+            component = self.stragglers.first()
+            time = component.next_at
+            if time > at:
+                break
+            if self.stragglers.settle(component):
+                self.follow_workers(time, [job for job in self.running() if component.node in self.nodes_of(job)])
+                at = max(self.now, time, min(self.next_events()))
+        return at
+
+    def follow_workers(self, now: float, jobs: list[Job]) -> None:
+        """Let jobs go on as fast as their workers now are."""
+        if self.stragglers is not None:
+            for job in jobs:
+                job.set_workers(now, self.stragglers.workers(job))
 
     def next_events(self) -> Iterator[float]:
         """Times of what can happen next; those that lie in the past happen now."""
@@ -107,6 +130,7 @@ class Run:
         for job in self.running():
             while job.finish_s <= self.now and job.trains_on():
                 job.end_epoch()
+                self.follow_workers(job.anchor, [job])
             if job.finish_s <= self.now:
                 ended.append(job)
         for job in ended:
@@ -191,7 +215,7 @@ class Run:
             shared = any(own & other for i, other in several.items() if i != job.job_id)
             factor = 1 - self.config.interference if shared else 1.0
             if job.training is not None and factor != job.factor:
-                job.set_factor(self.now, factor)
+                job.set_factors(self.now, factor, job.pace)
 
     # Passes and serving only move devices; what it means for each job is settled at their end.
     def holdings(self) -> list[tuple[Job, Counter[int], float]]:
@@ -209,11 +233,13 @@ class Run:
             else:
                 job.rescale(self.now, done, nodes.total(), self.where(job))
         for job in self.running():
-            job.follow_depth(self.now)
+            job.follow_wishes(self.now)
         for job in self.jobs:
+            job.wanted_sync = None  # one that waits keeps its own, and its depth
             if job.layers is not None:
-                job.layers.wanted = None  # one that waits keeps its depth
+                job.layers.wanted = None
         self.interfere()
+        self.follow_workers(self.now, self.running())
         return bool(changed)
 
     # 001, section 4: passes
@@ -337,7 +363,8 @@ def simulate_reference(
 
     ``first_start_s``, ``finish_s`` [s, nan for a rejected job], ``queueing_delay_s`` [s],
     ``service_gpu_s``, ``paused_gpu_s`` [GPU-s], ``num_rescales``, ``num_preemptions``, ``status``
-    ("completed" or "rejected"), ``residual``, ``depth_changes``, ``warm`` (1: a task that hit a warm pod).
+    ("completed" or "rejected"), ``residual``, ``depth_changes``, ``lost_gpu_s``, ``straggling_gpu_s`` [GPU-s],
+    ``slowed_s`` [s], ``warm`` (1: a task that hit a warm pod).
     ``profiles``: by model, those that elastic jobs run by (None: the shipped ones); ``known``: those by which batches
     are chosen and run times estimated (None: the same). ``tuned``: elastic jobs choose their batch. Raises
     RuntimeError for a run that stops advancing or a decision without room.
@@ -345,4 +372,5 @@ def simulate_reference(
     run = Run(trace, cluster, scheduler, config, seed, profiles, tuned, known)
     run.play()
     rows = [run.inference.tasks.get(i) or run.inference.jobs[i] for i in range(len(trace))]
-    return {name: [getattr(row, name, 0) for row in rows] for name in [*OUTPUT.split(), *LAYER_OUTPUT, "warm"]}
+    names = [*OUTPUT.split(), *LAYER_OUTPUT, *STRAGGLER_OUTPUT, "warm"]
+    return {name: [getattr(row, name, 0) for row in rows] for name in names}

@@ -1,4 +1,4 @@
-"""Decisions by counts and by placements in the slow reference simulator (002-elastic.md, section 4; 004-layers.md)."""
+"""Decisions by counts and by placements in the slow reference simulator (002-elastic.md, section 4; 004 and 005)."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ class Seen(NamedTuple):
 
 
 # (now, passes with jobs so far, active jobs by job_id, GPUs of each node that training may hold) ->
-# {job_id: (GPUs, placement or None, and a depth if it shall have another)}; a job left out gets none. If one has a
-# placement, all with GPUs have.
-Answer = tuple[int, tuple[int, ...] | None] | tuple[int, tuple[int, ...] | None, int]
+# {job_id: (GPUs, placement or None, and a depth and a way to wait if it shall have others)}; a job left out gets none.
+# If one has a placement, all with GPUs have.
+Placement = tuple[int, ...] | None
+Answer = tuple[int, Placement] | tuple[int, Placement, int | None] | tuple[int, Placement, int | None, str | None]
 Chooser = Callable[[float, int, list[Seen], list[int]], dict[int, Answer]]
 
 
@@ -39,7 +40,8 @@ def decide(
     wanted = [(job, *answer.get(job.job_id, (0, None))[:2]) for job in jobs]
     for job in jobs:
         if job.layers is not None:
-            job.layers.wanted = next(iter(answer.get(job.job_id, ())[2:]), None)
+            job.layers.wanted = next(iter(answer.get(job.job_id, ())[2:3]), None)
+        job.wanted_sync = next(iter(answer.get(job.job_id, ())[3:]), None)
     if any(row is not None for _, _, row in wanted):
         _follow_placements(devices, [(job, row if gpus and row else ()) for job, gpus, row in wanted])
     else:

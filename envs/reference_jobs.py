@@ -1,7 +1,7 @@
 """A job of the slow reference simulator: its state, and what a change of its GPUs or its speed does to it.
 
-Written from docs/design/001-core.md, sections 2 and 6, 002-elastic.md, section 3, and 004-layers.md alone. Inference
-tasks and their pods are in reference_inference.py.
+Written from docs/design/001-core.md, sections 2 and 6, 002-elastic.md, section 3, 004-layers.md and 005-stragglers.md
+alone. Inference tasks and their pods are in reference_inference.py.
 """
 
 from __future__ import annotations
@@ -10,10 +10,13 @@ import math
 from dataclasses import dataclass, field
 
 from envs.reference_layers import Layers
+from envs.reference_pace import Workers
 from envs.reference_training import Training
 from envs.spec import SimConfig
+from traces.sensitivity import DEFAULT, SENSITIVITIES, Sensitivity
 
 WHOLE = 1000  # a device, in thousandths
+SLOWED = 1.1  # a job that takes this many times as long counts as slowed down
 
 
 @dataclass
@@ -36,6 +39,11 @@ class Job:
     training: Training | None = None
     layers: Layers | None = None  # of a job that may freeze them
     max_gpus: int = 0
+    feels: Sensitivity = SENSITIVITIES[DEFAULT]
+    comm_share: float = 0.0  # of a rigid job
+    backup: int = 0  # workers among num_gpus that it does not need
+    sync: str = "synchronous"  # how its workers wait for each other
+    wanted_sync: str | None = None  # what the decision of the present pass gives it
     config: SimConfig = field(default_factory=SimConfig)
     limits: tuple[float, ...] = (math.inf,)  # of levels [GPU-s]
     status: str = "unarrived"  # then active, completed or rejected
@@ -45,6 +53,12 @@ class Job:
     epoch: int = 0
     speed: float = 1.0  # work a second without interference
     factor: float = 1.0  # what interference leaves of it
+    pace: float = 1.0  # and what stragglers leave
+    straggling: int = 0  # workers
+    counted_at: float = math.nan  # time up to which the next three are counted
+    lost_gpu_s: float = 0.0
+    straggling_gpu_s: float = 0.0
+    slowed_s: float = 0.0
     done: float = 0.0  # at anchor
     anchor: float = math.nan
     saved: float = 0.0  # work in the last checkpoint known of
@@ -76,7 +90,7 @@ class Job:
 
     @property
     def rate(self) -> float:
-        return self.speed * self.factor
+        return self.speed * self.factor * self.pace
 
     @property
     def target(self) -> float:
@@ -147,12 +161,13 @@ class Job:
     def begin_stretch(self, now: float, before: int, where: tuple[str, tuple[int, ...]]) -> None:
         self.held = self.request if self.training is None else len(self.devices)
         self.crossing = self.next_crossing()
-        self.pause_start = now
+        self.pause_start = self.counted_at = now
         self.anchor = self.pause_end = self.saved_at = now + self.pause_after(before)
         self.saved = self.done
         self.where = where
         if self.layers is not None:
             self.layers.take_up(self.done)
+        self.take_up_sync()
         self.set_speed()
 
     def pause_after(self, before: int) -> float:
@@ -168,6 +183,7 @@ class Job:
         return following + (first - following) * max(0, after - before) / after
 
     def settle_pause(self, now: float) -> None:
+        self.count_loss(now)
         self.paused_gpu_s += self.held * max(0.0, min(self.pause_end, now) - self.pause_start)
 
     def settle_service(self, now: float) -> None:
@@ -201,25 +217,58 @@ class Job:
             return True
         return self.layers is not None and self.layers.lacks(self.target, self.config.most_residual)
 
-    def follow_depth(self, now: float) -> None:
-        """Take up the depth that a decision gave, where nothing else has changed."""
+    def follow_wishes(self, now: float) -> None:
+        """Take up the depth and the way to wait that a decision gave, where nothing else has changed."""
         done = self.done_at(now)
-        if self.layers is None or not self.layers.take_up(done):
-            return
+        if self.layers is not None and self.layers.take_up(done):
+            self.pause(now, done, self.config.freeze_s)
+        if self.take_up_sync():
+            self.pause(now, done, self.config.resync_s)
+
+    def take_up_sync(self) -> bool:
+        before, self.sync, self.wanted_sync = self.sync, self.wanted_sync or self.sync, None
+        return self.sync != before
+
+    def pause(self, now: float, done: float, seconds: float) -> None:
+        """Lengthen a pause to ``seconds``, or begin one, after ``done`` work."""
         self.done = self.saved = done
         self.settle_pause(now)
-        self.pause_end = max(self.pause_end, now + self.config.freeze_s)
+        self.pause_end = max(self.pause_end, now + seconds)
         self.pause_start = now
         self.anchor = self.saved_at = self.pause_end
         self.set_speed()
 
-    def set_factor(self, now: float, factor: float) -> None:
+    def set_factors(self, now: float, factor: float, pace: float) -> None:
         """Go on at another share of the speed; a pause goes on too."""
         if self.config.checkpoint_s > 0:
             self.saved, self.saved_at = self.last_save(now)
         self.done, self.anchor = self.done_at(now), max(self.anchor, now)
-        self.factor = factor
+        self.factor, self.pace = factor, pace
         self.set_speed()
+
+    # Stragglers
+    def communication(self) -> tuple[float, float]:
+        """Share of an iteration that is communication, and noise scale over total batch."""
+        if self.training is None:
+            return self.comm_share, math.inf
+        return self.training.communication(*self.where, self.epoch)
+
+    def set_workers(self, now: float, workers: Workers) -> None:
+        """Go on at the pace of workers that are as slow as these."""
+        pace, straggling = workers.pace(self.sync), workers.straggling
+        if (pace, straggling) != (self.pace, self.straggling):
+            self.count_loss(now)
+        self.straggling = straggling
+        if pace != self.pace:
+            self.set_factors(now, self.factor, pace)
+
+    def count_loss(self, now: float) -> None:
+        """What stragglers have cost since it was last counted, pauses left out."""
+        ran = max(0.0, now - max(self.counted_at, self.pause_end))
+        self.lost_gpu_s += ran * self.held * (1 - self.pace)
+        self.straggling_gpu_s += ran * self.straggling
+        self.slowed_s += ran if self.pace < 1 / SLOWED else 0.0
+        self.counted_at = now
 
     def last_save(self, now: float) -> tuple[float, float]:
         """Work in an elastic job's last checkpoint, and its time."""

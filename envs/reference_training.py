@@ -1,6 +1,6 @@
 """How fast an elastic job runs, for the slow reference simulator: batch size, rate, most GPUs, estimate.
 
-Written from docs/design/002-elastic.md, sections 2 and 6 (profile and oracle), alone.
+Written from docs/design/002-elastic.md, sections 2 and 6 (profile and oracle), and 005-stragglers.md alone.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ class Training:
         default = min(truth.max_batch, max(truth.init_batch, self.min_local * num_gpus))
         self.batch = batch_size or default
         self.rate = cache(self._rate)
+        self.communication = cache(self._communication)
 
     def most_gpus(self, limit: int) -> int:
         """The most GPUs the job may hold; ``limit`` is the trace's (0: none)."""
@@ -45,6 +46,18 @@ class Training:
         """Iterations at M0 per second; ``placement``: GPUs of each node held, in node order."""
         local, steps = self.choose_batch(gpu_type, sum(placement), len(placement) > 1, epoch)
         return goodput(self.truth, type_of(self.truth, gpu_type), placement, local, steps, epoch)
+
+    def _communication(self, gpu_type: str, placement: tuple[int, ...], epoch: int) -> tuple[float, float]:
+        """Of the batch that runs there: the share of an iteration that is communication (005, section 3), and its
+        noise scale over its total size.
+        """
+        gpus = sum(placement)
+        local, steps = self.choose_batch(gpu_type, gpus, len(placement) > 1, epoch)
+        grad, step = times(type_of(self.truth, gpu_type), placement, local)
+        batch = gpus * local * (steps + 1)
+        sqr, var = (float(x) for x in self.truth.gradients(min(epoch, len(self.truth.progress) - 1), batch))
+        noise = math.inf if sqr == 0 else var * self.truth.init_batch / sqr
+        return (step - grad) / (steps * grad + step), noise / batch
 
     def choose_batch(self, gpu_type: str, gpus: int, several: bool, epoch: int) -> tuple[int, int]:
         """(local batch, accumulation steps)."""
@@ -106,13 +119,18 @@ def goodput(
 ) -> float:
     """Iterations at M0 per second of a local batch with accumulation steps on a placement."""
     gpus = sum(placement)
+    grad, step = times(profile, placement, local)
+    time = steps * grad + step
+    return float(model.gain(min(epoch, len(model.progress) - 1), gpus * local * (steps + 1))) / time
+
+
+def times(profile: TypeProfile, placement: tuple[int, ...], local: int) -> tuple[float, float]:
+    """Seconds of the gradients of a local batch, and of these with their synchronisation."""
     if profile.measured is not None:
         step, sync = profile.measured.times(placement, local)
-        time = float(step + steps * (step - sync))
-    else:
-        grad, step = profile.throughput.times(len(placement) > 1, gpus, local)
-        time = float(steps * grad + step)
-    return float(model.gain(min(epoch, len(model.progress) - 1), gpus * local * (steps + 1))) / time
+        return float(step - sync), float(step)
+    grad, step = profile.throughput.times(len(placement) > 1, sum(placement), local)
+    return float(grad), float(step)
 
 
 def pack(gpus: int, several: bool, node_gpus: int) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Jobs of a trace for the slow reference simulator (docs/design/001-core.md, 002-elastic.md, section 2, and 004)."""
+"""Jobs of a trace for the slow reference simulator (docs/design/001-core.md, 002-elastic.md, section 2, 004, 005)."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from envs.reference_training import Training
 from envs.rng import helios_estimate
 from envs.spec import SimConfig
 from traces.profiles import ModelProfile, canonical_type
+from traces.sensitivity import DEFAULT, OF_MODEL, SENSITIVITIES
 from traces.trace import Trace
 
 INPUT = "arrival_s num_gpus share_milli duration_s gpu_type preemptible"
@@ -40,8 +41,10 @@ def read_jobs(
             rest = _elastic(row, devices, config, *models, tuned, seed, trace.first_row + i)
         else:
             rest = _rigid(row, config, seed, trace.first_row + i)
-        given = {name: row[name] for name in INPUT.split()}
-        jobs.append(Job(job_id=i, config=config, limits=limits, **given, **rest))
+        given = {name: row[name] for name in INPUT.split()} | rest | _waits(row, config)
+        given["num_gpus"] += given["backup"]
+        given["max_gpus"] += given["backup"]
+        jobs.append(Job(job_id=i, config=config, limits=limits, **given))
     return jobs
 
 
@@ -51,6 +54,16 @@ def _rigid(row: dict[Any, Any], config: SimConfig, seed: int, draw: int) -> dict
     if math.isnan(estimate):
         estimate = helios_estimate(seed, draw, duration)
     return {"estimate": estimate, "work": duration, "max_gpus": row["num_gpus"]}
+
+
+def _waits(row: dict[Any, Any], config: SimConfig) -> dict[str, Any]:
+    """How a job feels stragglers and waits for them (005, sections 3 and 4)."""
+    elastic = row["model"] and math.isnan(row["duration_s"])
+    usual = OF_MODEL.get(row["model"], DEFAULT) if elastic else DEFAULT
+    feels = SENSITIVITIES[row["sensitivity"] or usual]
+    backup = math.ceil(row["num_gpus"] / 20) if config.sync == "backup" and not elastic and row["num_gpus"] >= 8 else 0
+    share = feels.comm_share if math.isnan(row["comm_share"]) else float(row["comm_share"])
+    return {"feels": feels, "comm_share": share, "backup": backup, "sync": config.sync}
 
 
 def _elastic(
