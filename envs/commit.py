@@ -16,7 +16,7 @@ from envs.jit import jit, jit_inline
 from envs.layout import CONSTANT, HELIOS, LYRA, RESTART, RUNNING, WAITING
 from envs.online import choose_batch
 from envs.order import precedes, set_key
-from envs.pace import account
+from envs.pace import account, pace_of
 from envs.rates import find_shape, set_rate
 from envs.reclaim import strip
 
@@ -210,6 +210,17 @@ def change_rate(s, w, j):
 
 
 @jit
+def follow_pace(s, w, j):
+    """Let running slot ``j`` go on at the pace of its devices as they are now; whether it is another."""
+    account(s, j)
+    pace = pace_of(s, j)
+    if pace == s.pace[j]:
+        return False
+    change_rate(s, w, j)
+    return True
+
+
+@jit
 def change_in_place(s, w, j):
     """Book a change of depth or mode alone of running slot ``j``: a short pause, at whose end it saves as ever."""
     settle_hold(s, j)
@@ -259,6 +270,8 @@ def book(s, w, j):
             change = MIGRATED
         elif (s.layered and s.next_depth[j] != s.depth[j]) or s.next_sync[j] != s.sync[j]:
             change_in_place(s, w, j)
+            change = MIGRATED
+        elif s.straggles and follow_pace(s, w, j):  # it may have got other devices on the same nodes
             change = MIGRATED
     elif s.gpus[j] > 0:
         start(s, w, j)

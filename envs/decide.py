@@ -130,8 +130,11 @@ def apply_counts(s, w, gpus, by_size, waits, log):
 
 
 @jit
-def apply_placement(s, gpus, placement, devices, log):
-    """Move every job to its row of the placement, fractions to their device (-1: any); (rule, slot)."""
+def apply_placement(s, gpus, placement, devices, order, log):
+    """Move every job to its row of the placement, fractions to their device (-1: any); (rule, slot).
+
+    ``order``: slots as they take devices, whose numbers matter where they straggle.
+    """
     for j in range(s.num_slots):
         if s.phase[j] == FREE or s.gpus[j] == 0:
             continue
@@ -142,14 +145,14 @@ def apply_placement(s, gpus, placement, devices, log):
         if gpus[j] == 0 or moves:
             release(s, j, log)
     # Fractions with a device of their own come first: whole jobs take the lowest devices that are left.
-    for j in range(s.num_slots):
+    for j in order:
         given = gpus[j] > 0 and s.gpus[j] == 0 and devices[j] >= 0 and s.share[j] < WHOLE
         if given and not take_given_share(s, j, devices[j]):
             return FRAGMENTED, j
-    for j in range(s.num_slots):
+    for j in order:
         if gpus[j] > 0 and s.gpus[j] == 0 and s.share[j] == WHOLE and not take_row(s, j, placement):
             return FRAGMENTED, j
-    for j in range(s.num_slots):
+    for j in order:
         if gpus[j] > 0 and s.gpus[j] == 0 and not place(s, j, s.placement_rule):
             return FRAGMENTED, j
     return ACCEPTED, -1

@@ -257,7 +257,7 @@ def _set_stragglers(states: np.recarray, config: SimConfig) -> None:
     states["sight_noise"] = config.sight_noise
     states["good_detector"] = config.detector == "good"
     for kind, cause in enumerate(preset.causes):
-        occurs = cause.excess > 0 and (kind != IO or config.straggler_io)
+        occurs = cause.excess * config.straggler_severity > 0 and (kind != IO or config.straggler_io)
         states["hot_share"][:, kind] = cause.hot_share
         states["least_rate"][:, kind] = cause.least_rate / 3600.0 if occurs else 0.0
         states["hot_rate"][:, kind] = cause.hot_rate / 3600.0 if occurs else 0.0

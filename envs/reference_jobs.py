@@ -265,7 +265,7 @@ class Job:
     def count_loss(self, now: float) -> None:
         """What stragglers have cost since it was last counted, pauses left out."""
         ran = max(0.0, now - max(self.counted_at, self.pause_end))
-        self.lost_gpu_s += ran * self.held * (1 - self.pace)
+        self.lost_gpu_s += ran * (self.held - (self.held - self.backup) * self.pace)
         self.straggling_gpu_s += ran * self.straggling
         self.slowed_s += ran if self.pace < 1 / SLOWED else 0.0
         self.counted_at = now

@@ -15,9 +15,11 @@ from envs.reference_pace import Workers
 from envs.rng import Purpose, uniform
 from envs.spec import SimConfig
 from envs.straggler_presets import (
+    ASYNCHRONOUS_DEMAND,
     BROKEN_GPU,
     CALM,
     CPU,
+    CPU_DEMAND,
     DEGRADED_RATE,
     DEGRADED_SHARE,
     DEGRADED_SLOWDOWN,
@@ -26,6 +28,7 @@ from envs.straggler_presets import (
     IO,
     LONGEST_S,
     NET,
+    NET_DEMAND,
     NODE_SHARE,
     SHORTEST_S,
     SLOW_GPU,
@@ -37,8 +40,6 @@ from envs.straggler_presets import (
     Cause,
 )
 from traces.sensitivity import SPEED_CLASSES
-
-CPU_LOAD, NET_LOAD, ASYNCHRONOUS_LOAD = 0.4, 0.8, 1.3
 
 Numbers = Callable[[int], float]  # the uniform numbers of one thing, by counter
 
@@ -190,10 +191,10 @@ class Stragglers:
     def demand(self, kind: int, job: Job) -> float:
         """Of a job that holds all devices of a node."""
         if kind == NET:
-            demand = NET_LOAD * job.communication()[0] if len(self.devices.nodes_of(job)) > 1 else 0.0
+            demand = NET_DEMAND * job.communication()[0] if len(self.devices.nodes_of(job)) > 1 else 0.0
         else:
-            demand = CPU_LOAD * (job.feels.cpu if kind == CPU else job.feels.io)
-        return demand * (ASYNCHRONOUS_LOAD if job.sync == "asynchronous" else 1.0)
+            demand = CPU_DEMAND * (job.feels.cpu if kind == CPU else job.feels.io)
+        return demand * (ASYNCHRONOUS_DEMAND if job.sync == "asynchronous" else 1.0)
 
     # Slowness
     def severity(self, kind: int, index: int) -> float:

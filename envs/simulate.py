@@ -331,7 +331,8 @@ def apply_decision(run: Run, decision: Decision, scheduler: str) -> bool:
             raise SimulatorError(f"scheduler {scheduler}: devices names {devices.max()}, there are {s.num_gpus}")
         rule, slot = check_placement(s, gpus, placement)
         if rule == ACCEPTED:
-            rule, slot = apply_placement(s, gpus, placement, devices, run.log)
+            order = np.argsort(s.job_id[: len(gpus)], kind="stable")
+            rule, slot = apply_placement(s, gpus, placement, devices, order, run.log)
     if rule != ACCEPTED:
         if backup is not None:
             run.states[:] = backup

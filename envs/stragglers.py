@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from envs.commit import change_rate, soonest_finish
+from envs.commit import follow_pace, soonest_finish
 from envs.devices import WHOLE
 from envs.jit import jit, jit_inline
 from envs.layout import NOT_NEGATIVE
@@ -115,13 +115,12 @@ def uses(s, j, kind, index):
 
 @jit
 def slow_down(s, w, c):
-    """Set the pace of every job that uses component ``c``; whether there is one."""
+    """Set the pace of every job that uses component ``c``; whether one has changed."""
     kind, index = kind_of(s, c)
     changed = False
     for i in range(s.num_running):
         if uses(s, s.running[i], kind, index):
-            change_rate(s, w, s.running[i])
-            changed = True
+            changed |= follow_pace(s, w, s.running[i])
     if changed:
         s.next_finish = soonest_finish(s)
     return changed
