@@ -127,7 +127,8 @@ def _trace(
                 row |= {"num_gpus": 1, "share_milli": rng.choice((180, 300, 500))}
             elif row["share_milli"] == 1000 and most_rigid > 8 and kind < 0.8:
                 row["num_gpus"] = rng.choice((8, 8, 10, 21))  # those that have backup workers
-        row["comm_share"] = rng.choice((math.nan, 0.0, rng.random(), rng.random()))
+        share = rng.choice((math.nan, 0.0, rng.random(), rng.random()))
+        row["comm_share"] = math.nan if math.isnan(row["duration_s"]) else share
         row["sensitivity"] = rng.choice(("", "", *SENSITIVITIES))
         rows.append(row)
     horizon = 300.0 * len(rows) / cluster.num_gpus * rng.choice((0.3, 1.0, 3.0))
