@@ -201,10 +201,10 @@ def test_backup_workers_are_one_in_twenty(asked: int, held: int) -> None:
 def test_backup_workers_are_held_and_not_waited_for() -> None:
     trace, config = rigid((8, 0, 100), comm_share=0.0), replace(CALM, sync="backup")
     run = play(trace, "1x9", {(GPU, 4): [(10, 5)]}, config=config)
-    assert accounts(run) == (100, 0, 90, 0)
+    assert accounts(run) == (100, 100, 90, 0)  # the ninth GPU is lost
     assert facts(run, "service_gpu_s") == (900,)
     run = play(trace, "1x9", {(GPU, 4): [(10, 5)], (GPU, 5): [(20, 2)]}, config=config)
-    assert accounts(run) == (20 + 80 * 2, 160 * 9 / 2, 10 + 2 * 160, 160)
+    assert accounts(run) == (20 + 80 * 2, 20 + 160 * (9 - 8 / 2), 10 + 2 * 160, 160)
     assert play(trace, "1x8", {}, config=config).jobs[0].status == "rejected"
 
 

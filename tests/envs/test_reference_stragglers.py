@@ -137,12 +137,12 @@ def test_load() -> None:
     found = filled(SHARED)
     assert found.load(CPU, 0, 0.0) == pytest.approx(0.2 + 0.4 / 4 * (0.2 + 0.25 * 1 + 0.5 * 0.8))
     assert found.load(IO, 0, 0.0) == pytest.approx(0.2 + 0.4 / 4 * (0.2 + 0.25 * 1 + 0.5 * 0.2))
-    assert found.load(NET, 0, 0.0) == pytest.approx(0.2 + 0.8 / 4 * 0.5)  # only job 0 is on several nodes
+    assert found.load(NET, 0, 0.0) == pytest.approx(0.2 + 0.5 / 4 * 0.5)  # only job 0 is on several nodes
     assert found.load(CPU, 1, 0.0) == pytest.approx(0.2 + 0.4 / 4 * 0.2)
-    assert filled(SHARED, hot=1.0).load(NET, 1, 0.0) == pytest.approx(0.9 + 0.8 / 4 * 0.5)
+    assert filled(SHARED, hot=1.0).load(NET, 1, 0.0) == pytest.approx(0.9 + 0.5 / 4 * 0.5)
     found = filled(replace(SHARED, sync="asynchronous"))
     assert found.load(CPU, 1, 0.0) == pytest.approx(0.2 + 1.3 * 0.4 / 4 * 0.2)
-    assert found.load(NET, 1, 0.0) == pytest.approx(0.2 + 1.3 * 0.8 / 4 * 0.5)
+    assert found.load(NET, 1, 0.0) == pytest.approx(0.2 + 1.3 * 0.5 / 4 * 0.5)
     assert filled(replace(SHARED, straggler_load=False)).load(NET, 0, 0.0) == 0.2
 
 
@@ -157,7 +157,7 @@ def test_chance_of_an_onset() -> None:
         return (least + hot / (1 + math.exp(-(load - 0.8) / 0.05))) / (least + hot)
 
     assert chance(CPU, 0) == pytest.approx(by_load(0.002, 8, 0.285))
-    assert chance(NET, 1) == pytest.approx(by_load(0.002, 2, 0.3))
+    assert chance(NET, 1) == pytest.approx(by_load(0.002, 2, 0.2625))
     assert (chance(CPU, 1), chance(IO, 1)) == (0, 0)  # one job there
     assert (chance(GPU, 1), chance(GPU, 4)) == (1, 1)
     assert chance(GPU, 2) == pytest.approx(1 / 1.5)
@@ -172,12 +172,12 @@ def test_chance_of_an_onset() -> None:
 
 def test_load_of_an_elastic_job_is_that_of_its_batch() -> None:
     """2 of 2 nodes' GPUs, one on each: an iteration of batch 8 is 1/2 s and 3/2 s of communication."""
-    run = begin(jobs(("m", 2, 0), comm_share=[0.0]), "2x2")
+    run = begin(jobs(("m", 2, 0)), "2x2")
     run.devices.give(run.jobs[0], [0, 2])
     run.jobs[0].where = ("", (1, 1))
     assert run.stragglers is not None
     assert run.stragglers.load(NET, 0, 0.0) - run.stragglers.load(CPU, 1, 0.0) == pytest.approx(
-        0.8 * 0.75 / 2 - 0.4 / 2
+        0.5 * 0.75 / 2 - 0.4 / 2
     )
 
 
