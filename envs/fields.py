@@ -230,6 +230,8 @@ FIELDS: tuple[Field, ...] = (
     Field("sight", "i8", "", "", "how straggler probabilities are seen: place in SIGHTS"),
     Field("sight_noise", "f8", "", "", "standard deviation of their noise"),
     Field("good_detector", "i8", "", "", "1: detector good"),
+    Field("usual_p", "f8", "PP", "", "usual straggler probability by cause and horizon"),
+    Field("forecasts", "f8", "PK", "", "calibrated probability by cause, horizon and what is known of its logit"),
     Field("seen_turn", "i8", "", "", "turn of the last readings; -1: none yet"),
     Field("seen_p", "f8", "NP", "", "straggler probability that is seen, by cause and horizon"),
     Field("sight_error", "f8", "NO", "", "present noise of that by cause, in standard deviations"),

@@ -15,6 +15,7 @@ import numpy as np
 from envs.fields import FIELDS
 from envs.online_fit import SCRATCH_ROWS
 from envs.spec import MAX_TYPES, ClusterSpec, SimConfig, SpecError
+from envs.straggler_calibration import KNOTS, check_sight, forecasts_of, usual_p
 from envs.straggler_presets import GPU, IO, KINDS, STRAGGLER_PRESETS
 from traces.sensitivity import SPEED_CLASSES
 
@@ -177,6 +178,8 @@ def state_dtype(
         "B": (straggling, GPU),
         "NS": (straggling,),
         "NP": (straggling, 2, 2),
+        "PP": (2, 2),
+        "PK": (2, 2, len(KNOTS) if straggles else 1),
         "NO": (straggling, 2),
         "DQ": (straggling * DEVICES_PER_NODE, len(SPEED_CLASSES)),
         "S": (SCRATCH_ROWS + points[1], PARAMETERS),
@@ -242,6 +245,7 @@ def _set_config(states: np.recarray, config: SimConfig, cluster: ClusterSpec) ->
 
 
 def _set_stragglers(states: np.recarray, config: SimConfig) -> None:
+    check_sight(config)
     preset = STRAGGLER_PRESETS[config.stragglers]
     states["straggles"] = 1
     states["straggler_load"] = config.straggler_load
@@ -255,6 +259,8 @@ def _set_stragglers(states: np.recarray, config: SimConfig) -> None:
     states["varies"] = config.gpu_variability
     states["sight"] = SIGHTS.index(config.straggler_obs)
     states["sight_noise"] = config.sight_noise
+    states["usual_p"] = usual_p(config)
+    states["forecasts"] = forecasts_of(config)
     states["good_detector"] = config.detector == "good"
     for kind, cause in enumerate(preset.causes):
         occurs = cause.excess * config.straggler_severity > 0 and (kind != IO or config.straggler_io)

@@ -17,9 +17,10 @@ from envs.freezing import seen_front, seen_penalty
 from envs.layout import CONSOLIDATED, FREE, MAX_REPLICAS, RUNNING, WAITING
 from envs.list_pass import fill_pass
 from envs.online import write_goodput
-from envs.order import Key
+from envs.order import Key, ListOrder, set_key, set_order
 from envs.scheduler import Decision
 from envs.spec import ClusterSpec, SimConfig
+from envs.straggler_view import StragglerView
 from envs.tables import FITTED_SHAPES
 from envs.workload import Workload
 
@@ -339,6 +340,18 @@ class ClusterView:
         return self._nodes("node_pods")
 
     @property
+    def gpu_holder(self) -> Ints:
+        """(D,) slot that holds each device; -1: nobody; other negative numbers: HOLDER_ in envs/layout.py."""
+        column: Ints = self._states["gpu_holder"][0][: int(self._s.num_gpus)].view()
+        column.flags.writeable = False
+        return column
+
+    @property
+    def stragglers(self) -> StragglerView:
+        """What is seen of stragglers; SpecError if there are none."""
+        return StragglerView(self._states, self.config)
+
+    @property
     def num_queued(self) -> int:
         """Inference tasks that wait for a device."""
         return int(self._s.num_queued)
@@ -346,6 +359,19 @@ class ClusterView:
     def placement(self) -> npt.NDArray[np.int16]:
         """(J, N) int16 [GPUs] held by each slot on each node."""
         return held_by_node(self._s)
+
+    def ranked(self, order: ListOrder) -> Ints:
+        """(n,) slots in use, running ones too, as a list scheduler of ``order`` would take them now.
+
+        Levels, and what else depends on the past, are those of the rule that the cluster runs by.
+        """
+        trial = self._states[:1].copy().view(np.recarray)
+        set_order(trial, order)
+        s, used = trial[0], self.slots
+        for j in used:
+            set_key(s, j, int(order.key))
+        ranks: Ints = used[np.lexsort((s.job_id[used], s.key2[used], s.key1[used]))]
+        return ranks
 
     def pack(self, slots: npt.ArrayLike, *, preempt: bool = False, backfill: bool = True) -> Decision:
         """The decision of a list scheduler that takes jobs in the order ``slots``.
