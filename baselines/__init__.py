@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from baselines.afs import Afs
+from baselines.avoid_slow import AvoidSlow
 from baselines.deepboot import DeepBoot
 from baselines.elastic_srtf import ElasticSrtf
 from baselines.fifo import Fifo, FifoBackfill
@@ -13,16 +14,24 @@ from baselines.icefrog import IceFrog
 from baselines.las import Las
 from baselines.lyra import Lyra
 from baselines.max_min import MaxMin
+from baselines.node_by_node import NodeByNode
+from baselines.oblivious import Oblivious
 from baselines.optimus import Optimus
 from baselines.pipetransformer import PipeTransformer
 from baselines.pollux import Pollux
+from baselines.psr import Psr
 from baselines.qssf import Qssf
+from baselines.quarantine import Quarantine
 from baselines.random import Random
+from baselines.reactive import AvoidReactive, Reactive
 from baselines.safe_front import SafeFront
 from baselines.sjf import Sjf
 from baselines.smallest import Smallest
 from baselines.srtf import Srtf, SrtfGpu
+from baselines.static_aware import StaticAware
+from baselines.sync_modes import Asynchronous, Backup, Drop, LbBsp
 from baselines.tiresias import Tiresias
+from baselines.wrangler import Wrangler
 
 BASELINES: dict[str, type] = {
     "fifo": Fifo,
@@ -49,6 +58,19 @@ BASELINES: dict[str, type] = {
     "freezeout": FreezeOut,
     "always-max": AlwaysMax,
     "greedy-freeze": GreedyFreeze,
+    "oblivious": Oblivious,
+    "static-aware": StaticAware,
+    "avoid-slow": AvoidSlow,
+    "reactive": Reactive,
+    "avoid-reactive": AvoidReactive,
+    "quarantine": Quarantine,
+    "wrangler": Wrangler,
+    "lb-bsp": LbBsp,
+    "drop": Drop,
+    "asynchronous": Asynchronous,
+    "backup": Backup,
+    "node-by-node": NodeByNode,
+    "psr": Psr,
 }
 
 __all__ = ["BASELINES"]

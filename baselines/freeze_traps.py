@@ -15,12 +15,12 @@ from typing import ClassVar
 import numpy as np
 
 from baselines.effective import best_depths
-from baselines.hosts import Grants, Hosted, Ints
+from baselines.hosts import Freezing, Grants, Ints
 from envs.view import ClusterView
 
 
 @dataclass
-class AlwaysMax(Hosted):
+class AlwaysMax(Freezing):
     """Let a host allocate and freeze as many layers as possible from the start (a trap)."""
 
     rule: ClassVar[str] = "always-max"
@@ -30,7 +30,7 @@ class AlwaysMax(Hosted):
 
 
 @dataclass
-class GreedyFreeze(Hosted):
+class GreedyFreeze(Freezing):
     """Let a host allocate and freeze whatever is fastest now, converged or not (a trap)."""
 
     rule: ClassVar[str] = "greedy-freeze"

@@ -14,12 +14,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from baselines.hosts import Grants, Hosted, Ints
+from baselines.hosts import Freezing, Grants, Ints
 from envs.view import ClusterView
 
 
 @dataclass
-class FreezeOut(Hosted):
+class FreezeOut(Freezing):
     """Let a host allocate and freeze each layer at a progress fixed beforehand."""
 
     start: float = 0.8

@@ -1,7 +1,8 @@
-"""Schedulers around a scheduler: a host divides the GPUs, and a wrapper says how many first layers each job freezes.
+"""Schedulers around a scheduler: a host says who gets how many GPUs, and a wrapper adds what the host knows nothing of.
 
-Ours (docs/design/004-layers.md, section 7). A host decides in Python; what it may know is what it may know alone. A
-wrapper gives a depth only to jobs that have layers and get GPUs, and where there are none it answers as its host does.
+What a host may know is what it may know alone. Wrappers that freeze layers are here: ours (docs/design/004-layers.md,
+section 7); their host decides in Python, they give a depth only to jobs that have layers and get GPUs, and where there
+are none they answer as their host does. Those that choose devices are in placing.py.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from envs.scheduler import Decision, Scheduler
+from envs.spec import SimConfig
 from envs.view import ClusterView
 
 Ints = npt.NDArray[np.int64]
@@ -32,14 +34,15 @@ class Grants(NamedTuple):
 
 @dataclass
 class Hosted(ABC):
-    """A host, and the depths that go with its decisions."""
+    """A scheduler around another."""
 
-    host: Scheduler
-    """Who divides the GPUs."""
+    host: Any
+    """Who divides the GPUs: a Scheduler, or of wrappers that take rules a ListScheduler too."""
 
     rule: ClassVar[str]
     default_host: ClassVar[str] = ""  # the baseline that hosts where none is named; "": one must be
-    stochastic: ClassVar[bool] = True  # when layers converge, and what is seen of it, is drawn by the seed
+    takes_rules: ClassVar[bool] = False  # whether an ordering rule may be the host
+    stochastic: ClassVar[bool] = True  # what a wrapper sees, and more, is drawn by the seed
 
     @property
     def name(self) -> str:
@@ -47,11 +50,12 @@ class Hosted(ABC):
 
     @property
     def batch(self) -> Literal["fixed", "tuned"]:
-        return self.host.batch
+        batch: Literal["fixed", "tuned"] = self.host.batch
+        return batch
 
     @property
     def oracle(self) -> tuple[str, ...]:
-        """What the host reads; a wrapper adds nothing, since progress, speeds and layers are known."""
+        """What the host reads."""
         reads: tuple[str, ...] = getattr(self.host, "oracle", ())
         return reads
 
@@ -59,6 +63,27 @@ class Hosted(ABC):
         """The same around a host that knows the jobs before row ``start`` of a trace, if that matters to it."""
         adapt: Any = getattr(self.host, "with_history", None)
         return self if adapt is None else replace(self, host=adapt(jobs, start))
+
+    def with_config(self, config: SimConfig) -> Self:
+        """The same around the host as it is under ``config``, if that matters to it."""
+        adapt: Any = getattr(self.host, "with_config", None)
+        return self if adapt is None else replace(self, host=adapt(config))
+
+    @abstractmethod
+    def reset(self, view: ClusterView) -> None:
+        """Forget everything; a run begins."""
+
+    @abstractmethod
+    def allocate(self, view: ClusterView) -> Decision:
+        """Answer one scheduling pass."""
+
+
+@dataclass
+class Freezing(Hosted):
+    """A host, and the depths that go with its decisions: progress, speeds and layers are known."""
+
+    host: Scheduler
+    """Who divides the GPUs."""
 
     def reset(self, view: ClusterView) -> None:
         self.host.reset(view)

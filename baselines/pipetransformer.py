@@ -15,12 +15,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from baselines.hosts import Grants, Hosted, Ints
+from baselines.hosts import Freezing, Grants, Ints
 from envs.view import ClusterView
 
 
 @dataclass
-class PipeTransformer(Hosted):
+class PipeTransformer(Freezing):
     """Let a host allocate and freeze by epochs, the same share of what is active after each."""
 
     epochs: int = 100

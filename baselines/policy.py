@@ -18,7 +18,7 @@ from typing import Any, Literal, Protocol, cast
 import pandas as pd
 
 from baselines import BASELINES
-from baselines.hosts import Hosted
+from baselines.hosts import Freezing, Hosted
 from baselines.parameters import PolicyError, parse_parameters, suggest
 from envs.order import Key
 from envs.scheduler import ListScheduler
@@ -65,13 +65,14 @@ def prepare(scheduler: AnyPolicy, jobs: pd.DataFrame, start: int = 0) -> AnyPoli
 
 
 def oracle_use(scheduler: AnyPolicy, config: SimConfig) -> tuple[str, ...]:
-    """True quantities that the scheduler reads; a duration is one only where it is not an estimate.
+    """True quantities that the scheduler reads; a duration or a straggler probability only where it is the true one.
 
     A learned policy reads what the observation of a job holds, durations among it.
     """
     learned = hasattr(scheduler, "act")
     reads: tuple[str, ...] = getattr(scheduler, "oracle", ("duration",) if learned else ())
-    return tuple(name for name in reads if name != "duration" or config.durations == "oracle")
+    true = {"duration": config.durations == "oracle", "straggler_p": config.straggler_obs == "oracle"}
+    return tuple(name for name in reads if true.get(name, True))
 
 
 def uses_seed(scheduler: AnyPolicy, config: SimConfig) -> bool:
@@ -107,15 +108,24 @@ def make_baseline(text: str) -> Any:
     name, colon, host = base.partition(":")
     cls = BASELINES[name]
     if issubclass(cls, Hosted):
-        return _build(text, cls, question, query, host=_find_host(text, cls, host)())
+        return _build(text, cls, question, query, host=_make_host(text, cls, host))
     if colon:
         raise PolicyError(f"policy {text}: {name} does not take a host")
     return _build(text, cls, question, query)
 
 
+def _make_host(text: str, cls: type[Hosted], host: str) -> Any:
+    """The host of ``cls`` with its defaults; one that freezes layers may host those that choose devices."""
+    inner, _, rest = host.partition(":")
+    kind = BASELINES.get(inner, object)
+    if cls.takes_rules and issubclass(kind, Freezing):
+        return kind(_make_host(text, kind, rest))
+    return _find_host(text, cls, host)()
+
+
 def _find_host(text: str, cls: type[Hosted], name: str) -> type:
     """The baseline that the wrapper ``cls`` is to hold; "": its default."""
-    hosts = sorted(known for known, kind in BASELINES.items() if _may_host(kind))
+    hosts = sorted(known for known, kind in BASELINES.items() if _may_host(kind, cls.takes_rules))
     known = f"hosts are {', '.join(hosts)}"
     name = name or cls.default_host
     if name in hosts:
@@ -130,8 +140,8 @@ def _find_host(text: str, cls: type[Hosted], name: str) -> type:
     raise PolicyError(f"policy {text}: unknown host {name!r}{suggest(name, hosts)}; {known}")
 
 
-def _may_host(cls: type) -> bool:
-    return hasattr(cls, "allocate") and not issubclass(cls, Hosted)
+def _may_host(cls: type, rules: bool) -> bool:
+    return (rules or hasattr(cls, "allocate")) and not issubclass(cls, Hosted)
 
 
 def _build(text: str, cls: type, question: str, query: str, **apart: object) -> AnyPolicy:

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from baselines.front import TrustedFront
-from baselines.hosts import Grants, Hosted, Ints
+from baselines.hosts import Freezing, Grants, Ints
 from envs.view import ClusterView
 
 
 @dataclass
-class SafeFront(Hosted):
+class SafeFront(Freezing):
     """Let a host allocate and freeze the first layers that have surely converged."""
 
     margin: int = 1

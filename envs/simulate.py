@@ -217,12 +217,20 @@ def simulate(
         elapsed = time.process_time() - began
         decisions = np.array([elapsed / max(1, int(run.states[0].num_passes))])
     else:
-        set_order(run.states, ListOrder(Key.ARRIVAL))
+        set_order(run.states, order_of_host(scheduler) or ListOrder(Key.ARRIVAL))
         run.states["skip_idle"] = 0
+        run.states["quantum"] = 0.0  # whoever decides in Python is asked at the interval and on events
         run.start()
         decisions = _run_external(run, scheduler, progress)
         elapsed = time.process_time() - began
     return run.result(scheduler.name, decisions, elapsed)
+
+
+def order_of_host(scheduler: Any) -> ListOrder | None:
+    """The ordering rule inside a scheduler in Python, if it has one: the cluster keeps levels by it."""
+    find = getattr(scheduler, "order_of_host", None)
+    found: ListOrder | None = None if find is None else find()
+    return found
 
 
 def for_config(scheduler: Any, config: SimConfig) -> Any:

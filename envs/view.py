@@ -109,6 +109,16 @@ class ClusterView:
         return self._slots("share")
 
     @property
+    def gpu_type(self) -> Ints:
+        """(J,) index into ``cluster.types`` that the job requires; -1: any single type."""
+        return self._slots("gpu_type")
+
+    @property
+    def device(self) -> Ints:
+        """(J,) a device that the job holds, of a share of one that device; -1: none."""
+        return self._slots("first_gpu")
+
+    @property
     def gpus(self) -> Ints:
         """(J,) [GPUs] held."""
         return np.where(self._slots("phase") == FREE, 0, self._slots("gpus"))
