@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from envs.features import LAYER_COLUMNS
 from envs.fields import FIELDS
 from envs.online_fit import SCRATCH_ROWS
 from envs.spec import MAX_TYPES, ClusterSpec, SimConfig, SpecError
@@ -153,6 +154,7 @@ def state_dtype(slots: int, nodes: int, online: bool = False, layered: bool = Fa
         "JO": (*points, POINT),
         "JF": (points[0], PARAMETERS),
         "JM": (slots if layered else 1, MAX_MODULES),
+        "JR": (slots if layered else 1, LAYER_COLUMNS),
         "S": (SCRATCH_ROWS + points[1], PARAMETERS),
     }
     return record_dtype([(f.name, f.dtype, sizes[f.shape]) if f.shape else (f.name, f.dtype) for f in FIELDS], True)
