@@ -19,7 +19,9 @@ times the share of the node's devices that it takes, which raises the hazard by
 
 of CPUs and links; that of CPUs is 0 unless two share the node, other users of a hot background and inference among
 them. It raises it for the job, and for those that are there already: *harm*. U is what was measured at the beginning of
-a turn of 300 s less the demand of jobs at that time, plus that of now.
+a turn of 300 s less the demand of jobs at that time, plus that of now. Rates are those of the preset, times how often
+nodes seem to straggle in all by p over how often they should by that law: so that where nothing straggles in spite of
+the preset nobody is afraid of load.
 """
 
 from __future__ import annotations
@@ -37,6 +39,8 @@ TURN_S = 300.0
 HORIZONS = np.array([10.0, 60.0])  # [min]
 SURE = 1.0 - 1e-6
 LEAST_LEFT_S = 600.0  # time left of a job of which nothing is known
+LEAST_HAZARD = 1e-3  # an hour: where so little straggles nothing can be told
+MOST_INTENSITY = 2.0
 
 
 class Added(NamedTuple):
@@ -69,6 +73,15 @@ class Foresight:
             self._background: Floats = np.maximum(0.0, seen.load - self._demand(room))
         self.left_s = time_left(view)
         self._means, self._weights = self._mixture(view)
+        self._intensity = self._seen_intensity(room, p[:, :, 1])
+
+    def _seen_intensity(self, room: Room, p: Floats) -> Floats:
+        """(2,) by cause: how often nodes straggle by ``p`` (N, 2) within an hour, over how often they should."""
+        usual, _ = self._onsets(room, np.zeros((1, len(p))), np.zeros((1, len(p))))
+        should = 1.0 - np.exp(-60.0 * np.stack([usual[0][0], usual[1][0]], axis=1))
+        hazard = -np.log1p(-np.stack([p.mean(axis=0), should.mean(axis=0)]))
+        ratio: Floats = (hazard[0] + LEAST_HAZARD) / (hazard[1] + LEAST_HAZARD)
+        return np.minimum(ratio, MOST_INTENSITY)
 
     def _mixture(self, view: ClusterView) -> tuple[Floats, Floats]:
         """Usual minutes (2,) of an episode by cause, and weights (4,) of CPU, NET, IO, GPU within theirs."""
@@ -122,15 +135,21 @@ class Foresight:
 
     def _extra(self, room: Room, cpu: Floats, net: Floats, several: Bools) -> tuple[Floats, Floats]:
         """(C, N) hazards [1/min] of CPUs and links that demands (C, N) add."""
+        before, after = self._onsets(room, cpu, net)
+        more = [np.maximum(0.0, after[c] - before[c]) * self._intensity[c] for c in range(2)]
+        return more[0], np.where(several[:, None], more[1], 0.0)
+
+    def _onsets(self, room: Room, cpu: Floats, net: Floats) -> tuple[tuple[Floats, Floats], tuple[Floats, Floats]]:
+        """(C, N) hazards [1/min] of CPUs and of links by the preset: now, and with another job of demands (C, N)."""
         background, demand = self._background, self._demand(room)
         load = background + demand
         hot = background[:, 0] > (HOT + CALM) / 2
         tenants = (room.rows > 0).sum(axis=0) + hot + (self._view.node_pods > 0)
         causes = self._preset.causes
-        before = np.where(tenants >= 2, onset_rate(causes[0], load[:, 0]), 0.0)
-        after = np.where(tenants >= 1, onset_rate(causes[0], load[:, 0] + cpu), 0.0)
-        links = onset_rate(causes[1], load[:, 1] + net) - onset_rate(causes[1], load[:, 1])
-        return np.maximum(0.0, after - before), np.where(several[:, None], links, 0.0)
+        shared = [np.where(tenants >= 2, onset_rate(causes[0], load[:, 0] + 0.0 * cpu), 0.0)]
+        shared.append(np.where(tenants >= 1, onset_rate(causes[0], load[:, 0] + cpu), 0.0))
+        links = [onset_rate(causes[1], load[:, 1] + demand) for demand in (0.0 * net, net)]
+        return (shared[0], links[0]), (shared[1], links[1])
 
     def _harm(self, room: Room, extra: tuple[Floats, Floats]) -> Floats:
         """(C, N) excess of iterations of all jobs at each node that ``extra`` hazards (C, N) cause, over an hour."""

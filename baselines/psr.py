@@ -94,7 +94,7 @@ class Psr(Placing):
     def pick(self, view: ClusterView, room: Room, ask: Ask) -> Ints | None:
         if not self.placement:
             return place(view, ask)
-        scored = score_all(view, self._foresight, room, room, ask, self._weights)
+        scored = score_all(view, self._foresight, room, ask, self._weights)
         best = scored.best()
         return None if self._defers(view, room, ask, float(scored.risk[best])) else scored.rows[best]
 
@@ -115,7 +115,7 @@ class Psr(Placing):
         wider = space.ask(ask.slot, ask.gpus, apart=ask.several)
         if wider is None:
             return False
-        ideal = score_all(view, self._foresight, room, space, wider, self._weights)
+        ideal = score_all(view, self._foresight, space, wider, self._weights)
         waits = self._worth_waiting(room, ideal, risk, float(self._foresight.left_s[ask.slot]))
         if waits:
             self._since.setdefault(job, view.now)
@@ -124,7 +124,7 @@ class Psr(Placing):
     def _worth_waiting(self, room: Room, ideal: Scored, risk: float, left_s: float) -> bool:
         spared = risk - ideal.risk
         return any(
-            wait_for(room, ideal.rows[i], self._foresight.left_s) < left_s * spared[i] / 2
+            0.0 < wait_for(room, ideal.rows[i], self._foresight.left_s) < left_s * spared[i] / 2
             for i in np.flatnonzero(spared > self.gain)
         )
 

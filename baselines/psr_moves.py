@@ -69,7 +69,7 @@ def better_place(
         ask = ask.only(~flagged_nodes(view, ask.several))
     if ask is None or not ask.possible():
         return None
-    scored = score_all(view, foresight, without, without, ask, weights)
+    scored = score_all(view, foresight, without, ask, weights)
     best = scored.best()
     gain = (now - float(scored.risk[best])) * float(foresight.left_s[slot])
     pays = gain > (0.0 if owed else PAYS * view.config.rescale_s)

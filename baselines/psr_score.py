@@ -43,27 +43,27 @@ class Weights(NamedTuple):
     ext: float
 
 
-def score_all(view: ClusterView, foresight: Foresight, room: Room, space: Room, ask: Ask, weights: Weights) -> Scored:
-    """Candidates for ``ask`` on devices free in ``space``, scored as loaded in ``room``, the oblivious one first."""
-    risk = node_risk(view, foresight, room, space, ask)
+def score_all(view: ClusterView, foresight: Foresight, room: Room, ask: Ask, weights: Weights) -> Scored:
+    """Candidates for ``ask`` in ``room`` with their scores, the oblivious one first."""
+    risk = node_risk(view, foresight, room, ask)
     oblivious = place(view, ask)
     assert oblivious is not None, "whoever asks has room"
-    rows = np.vstack([oblivious, several_rows(ask, risk, space) if ask.several else single_rows(ask)])
+    rows = np.vstack([oblivious, several_rows(ask, risk, room) if ask.several else single_rows(ask)])
     nodes = (rows > 0).sum(axis=1)
     met = foresight.added(ask.slot, room, rows, nodes > 1)
     comm = view.stragglers.comm_share[ask.slot]
     excess = (1.0 - comm) * met.compute.sum(axis=1) + comm * (nodes > 1) * met.network.sum(axis=1)
-    total = (1.0 - comm) * space.slowest(ask, rows) + np.minimum(foresight.cap, excess)
-    frag = nodes - 1 + unused(ask, space, rows) / space.node_gpus.max()
+    total = (1.0 - comm) * room.slowest(ask, rows) + np.minimum(foresight.cap, excess)
+    frag = nodes - 1 + unused(ask, room, rows) / room.node_gpus.max()
     return Scored(rows, total, total + weights.frag * frag + weights.ext * met.harm.sum(axis=1))
 
 
-def node_risk(view: ClusterView, foresight: Foresight, room: Room, space: Room, ask: Ask) -> Floats:
+def node_risk(view: ClusterView, foresight: Foresight, room: Room, ask: Ask) -> Floats:
     """(N,) what each node alone would add to a job's iterations, if it took there all that it can."""
     most = np.minimum(ask.left, ask.gpus)
     met = foresight.added(ask.slot, room, most[None], np.array([ask.several]))
     comm = view.stragglers.comm_share[ask.slot]
-    static = (1.0 - comm) * (space.slowest(ask, np.diag(most)) - 1.0)
+    static = (1.0 - comm) * (room.slowest(ask, np.diag(most)) - 1.0)
     risk: Floats = static + (1.0 - comm) * met.compute[0] + comm * ask.several * met.network[0]
     return risk
 
@@ -76,9 +76,9 @@ def single_rows(ask: Ask) -> Ints:
     return rows
 
 
-def several_rows(ask: Ask, risk: Floats, space: Room) -> Ints:
+def several_rows(ask: Ask, risk: Floats, room: Room) -> Ints:
     """(C, N) nodes in order of risk + trade x used share, and the emptiest of the least risky fifth, two fifths ..."""
-    used = 1.0 - ask.left / space.node_gpus
+    used = 1.0 - ask.left / room.node_gpus
     rows = [fill(ask, np.argsort(risk + trade * used, kind="stable")) for trade in TRADES]
     nodes = np.flatnonzero(ask.left > 0)
     nodes = nodes[np.argsort(risk[nodes], kind="stable")]
@@ -98,8 +98,8 @@ def fill(ask: Ask, order: Ints) -> Ints:
     return row
 
 
-def unused(ask: Ask, space: Room, rows: Ints) -> Floats:
+def unused(ask: Ask, room: Room, rows: Ints) -> Floats:
     """(C,) [GPUs] that placements (C, N) leave free on their nodes; of a share of a device what is free of that."""
-    each = ask.left / WHOLE if space.share[ask.slot] < WHOLE else space.free - rows
+    each = ask.left / WHOLE if room.share[ask.slot] < WHOLE else room.free - rows
     total: Floats = np.where(rows > 0, each, 0.0).sum(axis=1)
     return total

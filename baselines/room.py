@@ -154,9 +154,10 @@ class Room:
         return room
 
     def emptied(self) -> Room:
-        """A copy in which all devices that are up are free, whoever holds them."""
+        """A copy in which nobody holds anything and all devices that are up are free."""
         room = copy(self)
         room.spare = np.where(self.up, WHOLE, 0)
+        room.rows, room.holder = np.zeros_like(self.rows), np.full_like(self.holder, NOBODY)
         return room
 
     def movable(self) -> Ints:

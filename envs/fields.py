@@ -113,6 +113,8 @@ FIELDS: tuple[Field, ...] = (
     Field("front_until", "f8", "J", "", "and up to which"),
     Field("noise_of", "u8", "J", "", "random numbers for the noise of its front, see stream() in envs/rng.py"),
     Field("usual_at", "i2", "J", "", "place in Tables.floats of how fast its modules usually converge"),
+    Field("kept_row", "f4", "JR", "", "row of the block layers of a job that waits after it has run, while ..."),
+    Field("kept_for", "i8", "J", "", "... 32 x starts + next_depth is this; 0: none is kept"),
     Field("module_active", "f8", "JM", "", "progress each module has been active for"),
     Field("module_end", "f8", "JM", "", "progress at which it has converged"),
     Field("pace", "f8", "J", "", "what stragglers leave of the rate; 1: all"),

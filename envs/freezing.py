@@ -43,7 +43,7 @@ def begin_layers(s, w, row, j):
         place = i / (job.modules - 1.0)
         s.module_active[j, i] = 0.0
         s.module_end[j, i] = job.first_end + (job.last_end - job.first_end) * place**job.end_shape
-    s.front_until[j] = -math.inf
+    s.front_until[j], s.kept_for[j] = -math.inf, 0
     s.noise_of[j], s.usual_at[j] = stream(s.seed, Purpose.FRONT, job.row), job.usual_at
 
 

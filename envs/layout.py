@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from envs.features import LAYER_COLUMNS
 from envs.fields import FIELDS
 from envs.online_fit import SCRATCH_ROWS
 from envs.spec import MAX_TYPES, ClusterSpec, SimConfig, SpecError
@@ -182,6 +183,7 @@ def state_dtype(
         "PK": (2, 2, len(KNOTS) if straggles else 1),
         "NO": (straggling, 2),
         "DQ": (straggling * DEVICES_PER_NODE, len(SPEED_CLASSES)),
+        "JR": (slots if layered else 1, LAYER_COLUMNS),
         "S": (SCRATCH_ROWS + points[1], PARAMETERS),
     }
     return record_dtype([(f.name, f.dtype, sizes[f.shape]) if f.shape else (f.name, f.dtype) for f in FIELDS], True)

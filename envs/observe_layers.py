@@ -7,7 +7,7 @@ import numpy as np
 from envs.features import LAYER_COLUMNS, LAYER_GPUS
 from envs.freezing import MOST_PENALTY, active_by_now, front_of, front_shift, gained, turn_of
 from envs.jit import jit, jit_inline
-from envs.layout import NOT_NEGATIVE
+from envs.layout import NOT_NEGATIVE, RUNNING
 from envs.tables import RELATIVES
 
 SPEEDS = len(LAYER_GPUS)
@@ -64,6 +64,21 @@ def write_layer_row(s, w, j, turn, row, at):
     if s.num_starts[j] == 0 and s.gpus[j] == 0:
         write_new(s, j, row, at)
         return
+    if s.gpus[j] > 0 or s.phase[j] == RUNNING:
+        write_started(s, w, j, turn, row, at)
+        return
+    key = 32 * s.num_starts[j] + s.next_depth[j]
+    kept = s.kept_row[j]
+    if s.kept_for[j] != key:  # while it waits nothing changes: it is neither trained nor measured
+        write_started(s, w, j, turn, kept, 0)
+        s.kept_for[j] = key
+    for i in range(LAYER_COLUMNS):
+        row[at + i] = kept[i]
+
+
+@jit_inline
+def write_started(s, w, j, turn, row, at):
+    """Write the row of slot ``j``, which has run or is to run, from ``row[at]`` on."""
     more, share = gained(s, j), 1.0 / s.modules[j]
     front = min(max(front_of(s, j, more) + front_shift(s, j, turn), 0), s.max_depth[j])
     row[at] = s.next_depth[j] * share
