@@ -46,7 +46,7 @@ from docs.validation_tables import NOTHING
 from envs.statistics import Estimate
 
 WANTED = 0.7  # of what the oracle run recovers
-LOST = 0.5  # of what psr recovers, if where probabilities belong is what matters
+LOST = 0.5  # of what probabilities bring, if which node they belong to is what matters
 TOLERATED = 0.01  # change of mean jct where nothing straggles for a while
 
 
@@ -127,15 +127,15 @@ def _jct(find: Find, preset: str) -> Iterator[str]:
 
 
 def _shuffled(find: Find, preset: str) -> Iterator[str]:
-    psr, mixed, blind = Case(PSR, preset), Case(SHUFFLED, preset), Case(PSR, preset, UNSEEN)
-    ours, left, fewer = recovered(find, psr), recovered(find, mixed), gained(find, psr, mixed)
-    lost = fewer.value / ours.value
+    place, mixed, blind = Case(PLACING, preset), Case(SHUFFLED, preset), Case(PLACING, preset, UNSEEN)
+    brought, fewer = gained(find, place, blind), gained(find, place, mixed)
+    lost = fewer.value / brought.value
     yield (
-        f"With its probabilities shuffled across nodes psr recovers {share(left)}, {share(fewer, 'points')} less; "
-        f"{one(lost)} of its recovery hangs on which node a probability belongs to. That the gain is lost by shuffling "
-        f"(half of it at least, beyond the interval) {says(lost >= LOST and fewer.ci_low > 0)}. What is left needs no "
-        f"probabilities: with the same base rate for all nodes psr recovers {share(recovered(find, blind))}, by static "
-        f"speeds, measured loads and reaction."
+        f"What the probabilities bring psr's placement: {signed(brought, 'points')} of recovery against the same base "
+        f"rate for all nodes, with which it recovers {share(recovered(find, blind))} by static speeds and measured "
+        f"loads. With the probabilities of other nodes it recovers {share(recovered(find, mixed))}: {one(lost)} of "
+        f"what they bring is lost. That shuffling loses it (half of it at least, beyond the interval) "
+        f"{says(lost >= LOST and fewer.ci_low > 0 and brought.ci_low > 0)}."
     )
 
 
