@@ -4,6 +4,7 @@
 VENV ?= .venv
 TORCH ?= torch==2.13.0
 RUN ?= runs/demo
+WORKERS ?= 2
 RESUME = $(if $(wildcard $(RUN)/config.json),--resume)
 
 ifeq ($(origin PYTHON),undefined)
@@ -33,7 +34,7 @@ demo: $(READY) ## train a scheduler for a few minutes, then compare it with publ
 		--windows 5 --split test --out $(RUN)/evaluation
 
 test: $(READY) ## all tests but the slow ones
-	$(PYTHON) -m pytest
+	$(PYTHON) -m pytest --numprocesses $(WORKERS) --dist loadfile
 
 slow: $(READY) ## the tests that take minutes each
 	$(PYTHON) -m pytest -m slow

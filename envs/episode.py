@@ -15,6 +15,7 @@ from envs.dynamics import FINISHED, PASS_DUE, REACHED, advance, start_window
 from envs.jit import jit
 from envs.layout import FREE, OK, RUNNING, STALLED, UNFINISHED
 from envs.observe import fill_observation, refresh_observation
+from envs.pace import account
 from envs.pods import close_accounts
 from envs.rng import Purpose, uniform
 from envs.serving import serve
@@ -42,7 +43,7 @@ def clear_results(results):
         row.first_start = row.finish = row.queueing_delay = math.nan
         row.service = row.paused_gpu_s = 0.0
         row.num_rescales = row.num_preemptions = row.warm = row.depth_changes = 0
-        row.residual = 0.0
+        row.residual = row.lost_gpu_s = row.straggling_gpu_s = row.slowed_s = 0.0
         row.status = UNFINISHED
 
 
@@ -106,6 +107,7 @@ def write_unfinished(s, w, results):
         row.queueing_delay, row.service, row.paused_gpu_s = s.queueing_delay[j], s.service[j], s.paused_gpu_s[j]
         row.num_rescales, row.num_preemptions = s.num_rescales[j], s.num_preemptions[j]
         row.depth_changes = s.depth_changes[j]
+        row.lost_gpu_s, row.straggling_gpu_s, row.slowed_s = s.lost_gpu_s[j], s.straggling_gpu_s[j], s.slowed_s[j]
         if s.phase[j] == RUNNING:
             row.service += s.demand[j] * (s.now - s.held_since[j])
             row.paused_gpu_s += s.demand[j] * max(0.0, min(s.now, s.pause_end[j]) - s.held_since[j])
@@ -117,9 +119,18 @@ def write_unfinished(s, w, results):
 
 
 @jit
+def account_running(s):
+    """Bring the accounts of what stragglers cost up to date."""
+    for i in range(s.num_running):
+        account(s, s.running[i])
+
+
+@jit
 def truncate(s, w, results):
     """End the episode at the horizon."""
     integrate_to(s, s.horizon)
+    if s.straggles:
+        account_running(s)
     write_unfinished(s, w, results)
     close_accounts(s)
     return TRUNCATED

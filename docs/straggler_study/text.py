@@ -65,8 +65,9 @@ where. A job that fits on one node goes on one.
 * `psr` (PSR-H, reconstruction): candidate placements scored whole by expected excess time, static speed, fragmentation
   and the harm done to neighbours; jobs wait up to two rounds for a much better place; every 300 s jobs are moved where
   that pays, or re-batched where compute is slow. `?react=false` only places, `?placement=false` only reacts,
-  `?react=false,shuffle=true` sees probabilities of other nodes. Its *oracle run* is the same with `--sim.straggler-obs oracle`: an
-  upper bound on what better probabilities would bring this heuristic, not on what can be done.
+  `?react=false,shuffle=true` places by probabilities of other nodes. Its *oracle run* is the same with
+  `--sim.straggler-obs oracle`: an upper bound on what better probabilities would bring this heuristic, not on what can
+  be done.
 * `static-aware`: the fastest GPUs, after PAL's PM-First. `avoid-slow`: nodes last that have been slow. `reactive`: jobs
   move off flagged nodes once they have lost what moving costs (ski rental), `avoid-reactive`: both. `quarantine`:
   nodes found slow take no jobs for an hour, after Guard. `wrangler`: nodes that will probably straggle take jobs only
