@@ -224,6 +224,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "freezing-figures": freezing_tables.figures,
     "freezing-presets": layer_tables.presets,
     "sensitivities": straggler_tables.sensitivities,
+    "straggler-presets": straggler_tables.presets,
     "layer-totals": layer_tables.totals,
     "layer-times": layer_tables.times,
     "metrics": metrics,

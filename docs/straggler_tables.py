@@ -1,7 +1,10 @@
-"""The table of sensitivities in docs/traces.md."""
+"""The tables of sensitivities in docs/traces.md and of presets in docs/simulator.md."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from envs.straggler_presets import KINDS, STRAGGLER_PRESETS
 from traces.sensitivity import OF_MODEL, SENSITIVITIES, SPEED_CLASSES
 
 
@@ -17,5 +20,30 @@ def sensitivities() -> str:
         )
         for name, row in SENSITIVITIES.items()
     ]
-    lines = [header, ("---",) * len(header), *rows]
+    return _table(header, rows)
+
+
+def presets() -> str:
+    """What becomes slow in each preset; storage, where there is any, as CPUs."""
+    header = ("preset", "what", "background hot", "onsets an hour, calm", "at full load", "lasts [min]", "slower by")
+    rows = [
+        (
+            f"`{name}`",
+            kind,
+            f"{cause.hot_share:.2%}" if cause.hot_share > 0 else "–",
+            f"{cause.least_rate:g}",
+            f"{cause.least_rate + cause.hot_rate:g}",
+            f"{cause.mean_min:g}",
+            f"{cause.excess:.0%}",
+        )
+        for name, preset in STRAGGLER_PRESETS.items()
+        for kind, cause in zip(KINDS, preset.causes, strict=True)
+        if kind != "io" and cause.excess > 0
+    ]
+    return _table(header, rows)
+
+
+def _table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    names = tuple(header)
+    lines = [names, ("---",) * len(names), *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)

@@ -1,8 +1,8 @@
 """The slow reference simulator: plain Python, one job and one device at a time.
 
-Written from docs/design/001-core.md to 005-stragglers.md alone (their sections are named below) and
-never from the compiled core, so that the two are independent statements of the same rules: the shortest one, not the
-fastest. Not here: knowledge ``online`` and compat ``deepboot``.
+Written from docs/design/001-core.md to 006-full.md alone (their sections are named below) and never from the compiled
+core, so that the two are independent statements of the same rules: the shortest one, not the fastest. Not here:
+knowledge ``online`` and compat ``deepboot``.
 """
 
 from __future__ import annotations
@@ -49,11 +49,12 @@ class Run:
         self.devices, self.empty = Devices(cluster), Devices(cluster)
         truth = load_profiles() if profiles is None else profiles
         self.jobs = read_jobs(trace, self.devices, self.order, self.config, seed, truth, known or truth, tuned)
-        self.inference = Inference(trace, self.devices, self.jobs, self.config)
-        if self.config.reclaim == "static":
-            self.devices.inference_part = self.empty.inference_part = set(self.inference.inference_nodes())
         straggles = self.config.stragglers != "none"
         self.stragglers = Stragglers(self.devices, self.jobs, self.config, seed) if straggles else None
+        slowness = self.stragglers.task_slowness if self.stragglers is not None else lambda device: 1.0
+        self.inference = Inference(trace, self.devices, self.jobs, self.config, slowness)
+        if self.config.reclaim == "static":
+            self.devices.inference_part = self.empty.inference_part = set(self.inference.inference_nodes())
         self.toggles = [0] * len(self.devices.sizes)  # failures and repairs of each node
         self.toggle_at = [self.time_up_or_down(node) for node in range(len(self.toggles))]
         self.now = -math.inf

@@ -31,6 +31,9 @@ class Pod:
     def is_warm(self) -> bool:
         return self.state in ("protect", "sleep")
 
+    def is_awake(self) -> bool:
+        return self.state != "sleep"
+
 
 class Devices:
     """Who holds what share of each device of a cluster, and which devices a job would get (section 3)."""
@@ -78,8 +81,12 @@ class Devices:
 
     def asleep_on(self, node: int) -> list[int]:
         """The devices of a node with a sleeping pod, the one born first first."""
-        asleep = [d for d in self.on_node[node] if d in self.pods and self.pods[d].state == "sleep"]
+        asleep = [d for d in self.on_node[node] if d in self.pods and not self.pods[d].is_awake()]
         return sorted(asleep, key=lambda d: self.pods[d].born)
+
+    def awake_on(self, node: int) -> list[int]:
+        """The devices of a node whose pods do not sleep."""
+        return [d for d in self.on_node[node] if d in self.pods and self.pods[d].is_awake()]
 
     def empty_on(self, node: int) -> list[int]:
         return [d for d in self.on_node[node] if node not in self.down and not self.holders[d] and d not in self.pods]

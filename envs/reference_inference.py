@@ -1,13 +1,13 @@
 """Inference tasks and pods of the slow reference simulator, and whose GPUs a cold start takes.
 
-Written from docs/design/003-inference.md, sections 1-4, alone (not its section 6, ``compat deepboot``).
+Written from docs/design/003-inference.md, sections 1-4 (not 6, ``compat deepboot``), and 006-full.md alone.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from envs.reference_devices import Devices, Pod
@@ -37,9 +37,14 @@ class Task:
     warm: int = 0
 
     def serve(self, now: float, start_up_s: float) -> None:
-        self.status, self.first_start_s, self.finish_s = "served", now, now + start_up_s + self.duration_s
+        self.status, self.first_start_s = "served", now
         self.queueing_delay_s = now - self.arrival_s
-        self.service_gpu_s, self.paused_gpu_s = start_up_s + self.duration_s, start_up_s
+        self.paused_gpu_s = start_up_s
+
+    def run(self, now: float, slowness: float) -> None:
+        """Begin to run on a device on which everything takes ``slowness`` times as long."""
+        run_s = self.duration_s * slowness
+        self.finish_s, self.service_gpu_s = now + run_s, self.paused_gpu_s + run_s
 
 
 def read_tasks(trace: Trace) -> dict[int, Task]:
@@ -53,10 +58,15 @@ def read_tasks(trace: Trace) -> dict[int, Task]:
 
 
 class Inference:
-    """Tasks, and the pods on ``devices`` that serve them beside training ``jobs``."""
+    """Tasks, and the pods on ``devices`` that serve them beside training ``jobs``.
 
-    def __init__(self, trace: Trace, devices: Devices, jobs: list[Job], config: SimConfig) -> None:
-        self.tasks, self.devices, self.config = read_tasks(trace), devices, config
+    ``slowness(device)``: how many times as long a task takes that begins to run there now.
+    """
+
+    def __init__(
+        self, trace: Trace, devices: Devices, jobs: list[Job], config: SimConfig, slowness: Callable[[int], float]
+    ) -> None:
+        self.tasks, self.devices, self.config, self.slowness = read_tasks(trace), devices, config, slowness
         self.jobs = {job.job_id: job for job in jobs}
         self.births = 0
         self.pod_gpu_s = dict.fromkeys(("start", "running", "protect", "sleep"), 0.0)  # [GPU-s] in each state
@@ -94,7 +104,7 @@ class Inference:
         """What a pod is next; whether it ended or fell asleep."""
         pod, times = self.devices.pods[device], self.config.protect_times
         if pod.state == "start":
-            pod.state, pod.until = "running", self.tasks[pod.task].finish_s
+            self.run_task(device, pod.task, pod.until)
             return False
         if pod.state == "running":
             self.tasks[pod.task].status = "completed"
@@ -111,17 +121,23 @@ class Inference:
             self.devices.reserved.discard(node)
         return True
 
+    def run_task(self, device: int, job_id: int, now: float) -> None:
+        pod, task = self.devices.pods[device], self.tasks[job_id]
+        task.run(now, self.slowness(device))
+        pod.state, pod.until, pod.task = "running", task.finish_s, job_id
+
     # Section 3: serving
     def hit(self, now: float) -> None:
         """Serve tasks by warm pods."""
         for task in self.waiting():
-            pods = [p for p in self.devices.pods.values() if p.service == task.service and p.is_warm()]
+            pods = {d: p for d, p in self.devices.pods.items() if p.service == task.service and p.is_warm()}
             if pods:
-                pod = min(pods, key=lambda p: (-p.hits, p.born))
+                device = min(pods, key=lambda d: (-pods[d].hits, pods[d].born))
+                pod = pods[device]
                 pod.hits = 0 if pod.state == "sleep" else pod.hits + 1
                 task.serve(now, 0.0)
                 task.warm = 1
-                pod.state, pod.until, pod.task = "running", task.finish_s, task.job_id
+                self.run_task(device, task.job_id, now)
 
     def start(self, now: float) -> None:
         """Serve tasks by new pods, as long as there are devices for them."""
@@ -156,15 +172,18 @@ class Inference:
         return max(held)
 
     def loss(self, job: Job, node: int) -> float:
-        """What training loses if a job gives up a device of a node, in fair shares of the job's goodput."""
+        """What training loses if a job gives up a device of a node, in fair shares of the job's goodput.
+
+        Less where the job straggles anyway (006, section 2).
+        """
         if job.training is None:
-            return 1.0
+            return job.pace
         nodes = self.devices.nodes_of(job)
         left = nodes - Counter([node])
-        return self.value(job, nodes) - self.value(job, left)
+        return (self.value(job, nodes) - self.value(job, left)) * job.pace
 
     def value(self, job: Job, nodes: Counter[int]) -> float:
-        training, gpu_type = job.training, self.devices.type_of[self.devices.node_of[job.devices[0]]]
+        training, gpu_type = job.present_training, self.devices.type_of[self.devices.node_of[job.devices[0]]]
         if training is None or not nodes:
             return 0.0
         gpus = sum(len(self.devices.open_on(node)) for node in range(len(self.devices.sizes)))

@@ -1,7 +1,7 @@
 """A job of the slow reference simulator: its state, and what a change of its GPUs or its speed does to it.
 
-Written from docs/design/001-core.md, sections 2 and 6, 002-elastic.md, section 3, 004-layers.md and 005-stragglers.md
-alone. Inference tasks and their pods are in reference_inference.py.
+Written from docs/design/001-core.md, sections 2 and 6, 002-elastic.md, section 3, 004-layers.md, 005-stragglers.md and
+006-full.md alone. Inference tasks and their pods are in reference_inference.py.
 """
 
 from __future__ import annotations
@@ -91,6 +91,11 @@ class Job:
     @property
     def rate(self) -> float:
         return self.speed * self.factor * self.pace
+
+    @property
+    def present_training(self) -> Training | None:
+        """Of an elastic job at its present depth."""
+        return self.training if self.layers is None else self.layers.trainings[self.layers.depth]
 
     @property
     def target(self) -> float:
@@ -249,9 +254,10 @@ class Job:
     # Stragglers
     def communication(self) -> tuple[float, float]:
         """Share of an iteration that is communication, and noise scale over total batch."""
-        if self.training is None:
+        training = self.present_training
+        if training is None:
             return self.comm_share, math.inf
-        return self.training.communication(*self.where, self.epoch)
+        return training.communication(*self.where, self.epoch)
 
     def set_workers(self, now: float, workers: Workers) -> None:
         """Go on at the pace of workers that are as slow as these."""

@@ -1,6 +1,7 @@
 """What makes workers slow in the slow reference simulator: components, background, load and speeds of GPUs.
 
-Written from docs/design/005-stragglers.md, section 2, alone. What it does to a job is in reference_pace.py.
+Written from docs/design/005-stragglers.md, section 2, and 006-full.md, section 2, alone. What it does to a job is in
+reference_pace.py.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from envs.straggler_presets import (
     WIDTH,
     Cause,
 )
-from traces.sensitivity import SPEED_CLASSES
+from traces.sensitivity import COMPUTE, SPEED_CLASSES
 
 Numbers = Callable[[int], float]  # the uniform numbers of one thing, by counter
 
@@ -166,8 +167,8 @@ class Stragglers:
         """That a candidate of a normal component is an onset."""
         kind, node, cause = component.kind, component.node, component.cause
         if kind == GPU:
-            held = self.config.straggler_load and bool(self.devices.holders[component.index])
-            return (1 + UTIL * held) / (1 + UTIL)
+            held = bool(self.devices.holders[component.index]) or component.index in self.devices.awake_on(node)
+            return (1 + UTIL * (held and self.config.straggler_load)) / (1 + UTIL)
         if kind != NET and self.tenants(kind, node, now) < 2:
             return 0.0
         often = 1 / (1 + math.exp(-(self.load(kind, node, now) - THETA) / WIDTH))
@@ -177,7 +178,8 @@ class Stragglers:
         hot = self.backgrounds[kind, node].is_hot(now)
         if not self.config.straggler_load:
             return 2 if hot else 0
-        return len({job_id for device in self.devices.on_node[node] for job_id in self.devices.holders[device]}) + hot
+        jobs = {job_id for device in self.devices.on_node[node] for job_id in self.devices.holders[device]}
+        return len(jobs) + bool(self.devices.awake_on(node)) + hot
 
     def load(self, kind: int, node: int, now: float) -> float:
         """U of CPU, NET or IO at a node."""
@@ -186,6 +188,8 @@ class Stragglers:
             for device in self.devices.on_node[node]:
                 for job_id, share in self.devices.holders[device].items():
                     load += self.demand(kind, self.jobs[job_id]) * share / WHOLE / self.devices.sizes[node]
+            if kind != NET:
+                load += CPU_DEMAND * len(self.devices.awake_on(node)) / self.devices.sizes[node]
         return load
 
     def demand(self, kind: int, job: Job) -> float:
@@ -217,6 +221,11 @@ class Stragglers:
         _, sigma, chi = SPEED_CLASSES[speed_class]
         speed = math.exp(sigma * z + chi * math.log(factor))
         return speed * DEGRADED_SLOWDOWN if self.is_degraded(node) else speed
+
+    def task_slowness(self, device: int) -> float:
+        """How many times longer than usual an inference task takes that begins to run now."""
+        node = self.devices.node_of[device]
+        return self.speed(device, COMPUTE) * self.severity(GPU, device) * self.severity(CPU, node)
 
     def workers(self, job: Job) -> Workers:
         """Of a running job, as slow as they are."""

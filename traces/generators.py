@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
+from traces.synthetic_full import synthesise_full
 from traces.synthetic_inference import synthesise_colocated, synthesise_inference
 from traces.synthetic_layers import synthesise_layers
 from traces.synthetic_philly import synthesise
@@ -47,6 +48,9 @@ GENERATORS: dict[str, Generator] = {
     ),
     "synthetic-colocated": Generator(
         synthesise_colocated, "jobs of synthetic-pollux and, while they arrive, tasks of synthetic-inference"
+    ),
+    "synthetic-full": Generator(
+        synthesise_full, "jobs and tasks of synthetic-colocated with the presets of synthetic-layers"
     ),
     "synthetic-stragglers": Generator(
         synthesise_stragglers, "rigid jobs of ten models, 40 % on several nodes, to see what stragglers cost"

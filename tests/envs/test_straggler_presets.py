@@ -87,7 +87,7 @@ def test_who_is_hit_is_hit_several_times() -> None:
 
 @pytest.mark.parametrize("times", ["lognormal", "exponential"])
 def test_a_component_of_constant_hazard_is_slow_for_its_stationary_share(times: str) -> None:
-    """nu / (nu + 1 / m) within 5 %; some 10,000 episodes of each of a node's CPUs and links: a standard deviation of 1 %."""
+    """nu / (nu + 1 / m) within 5 %; some 10,000 episodes of CPUs and links each: a standard deviation of 1 %."""
     config = SimConfig(interval_s=0.0, on_event=True, stragglers="shared", straggler_load=False, straggler_times=times)
     run = started(probe_trace(1, 1e7), "1x1", config, seed=1)
     s = run.states[0]

@@ -29,7 +29,7 @@ def follow_modes(chooser: Chooser) -> External:
         answer: dict[int, Any] = chooser(now, index, jobs, nodes)
         modes.clear()
         modes.update({i: SYNC_MODES.index(own[3]) for i, own in answer.items() if own[3:]})
-        return {i: own[:2] for i, own in answer.items()}
+        return {i: own[:2] if own[2:3] == (None,) else own[:3] for i, own in answer.items()}
 
     inner = follow(without_modes)
 
