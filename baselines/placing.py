@@ -40,6 +40,7 @@ class Placing(Hosted):
     takes_rules: ClassVar[bool] = True
 
     def reset(self, view: ClusterView) -> None:
+        self._behind = 0  # jobs that the one being placed keeps back if it waits
         self._order = self.order_of_host()
         if self._order is None:
             self.host.reset(view)
@@ -62,7 +63,8 @@ class Placing(Hosted):
         return replace(room.decision(self.modes(view, room) if sees else None), depth=chosen.depth)
 
     def _place_all(self, view: ClusterView, room: Room, chosen: Chosen, sees: bool) -> None:
-        for slot in chosen.queue:
+        for place_in_queue, slot in enumerate(chosen.queue, 1):
+            self._behind = len(chosen.queue) - place_in_queue if chosen.blocks else 0
             gpus = int(chosen.gpus[slot])
             ask = room.ask(slot, gpus)
             if ask is None and view.elastic[slot]:

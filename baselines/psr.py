@@ -9,7 +9,8 @@ one of ordering. Then:
    probabilities let it expect (foresight.py), static speeds of GPUs, fragmentation and the harm done to jobs that are
    there. The least score wins, the oblivious choice among equals.
 2. It waits up to two rounds (of ``--sim.interval-s``, or 60 s) if all devices being free would spare it more than
-   ``gain`` of its time, and that, times half its time left, outweighs the wait until such a place is free.
+   ``gain`` of its time, and that, times half its time left, outweighs the wait until such a place is free, of the job
+   and of those that it keeps back.
 3. A job of several GPUs on nodes flagged for compute alone is re-batched (LB-BSP) once it has lost what that costs, and
    made synchronous again when the flag has gone.
 4. Every ``migrate_every_s``, at most two jobs move, those first that gain most GPU-time: where the risk now less that
@@ -18,7 +19,8 @@ one of ordering. Then:
    could help.
 
 Departures from section 4.2: instead of five forecast steps the present load and the two horizons of p; instead of
-k-means over them, parts of the nodes by risk; the pause is ``--sim.rescale-s``. Jobs that must not be preempted stay.
+k-means over them, parts of the nodes by risk; the wait of those kept back counts; the pause is ``--sim.rescale-s``.
+Jobs that must not be preempted stay.
 It knows probabilities by ``--sim.straggler-obs``, measured loads, flags, observed iteration times, profiled speeds, the
 preset, and remaining times as ``--sim.durations`` lets it; a job of unknown time left is taken to run as long again.
 """
@@ -124,7 +126,7 @@ class Psr(Placing):
     def _worth_waiting(self, room: Room, ideal: Scored, risk: float, left_s: float) -> bool:
         spared = risk - ideal.risk
         return any(
-            0.0 < wait_for(room, ideal.rows[i], self._foresight.left_s) < left_s * spared[i] / 2
+            0.0 < wait_for(room, ideal.rows[i], self._foresight.left_s) * (1 + self._behind) < left_s * spared[i] / 2
             for i in np.flatnonzero(spared > self.gain)
         )
 

@@ -139,7 +139,7 @@ def baselines() -> str:
 
 def scheduler_row(name: str, cls: type[Any]) -> tuple[object, ...]:
     order = list_order(cls)
-    rule = ("–", "yes", "yes")
+    rule = (AS_HOST,) * 3 if getattr(cls, "takes_rules", False) else ("–", "yes", "yes")
     if order is not None:
         overtakes = "yes" if order.preemptive or order.backfill else "no"
         rule = (order.key.name, "yes" if order.preemptive else "no", overtakes)

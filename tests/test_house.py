@@ -34,7 +34,17 @@ MAY_IMPORT: dict[str, set[str]] = {
     "docs": {"traces", "envs", "baselines", "agents", *COMMANDS},
 }
 # The faces of envs that a scheduler may use; the compiled core is not among them.
-FACES_FOR_BASELINES = {"envs.jit", "envs.knapsack", "envs.order", "envs.scheduler", "envs.spec", "envs.view"}
+FACES_FOR_BASELINES = {
+    "envs.jit",
+    "envs.knapsack",
+    "envs.layout",
+    "envs.order",
+    "envs.rng",
+    "envs.scheduler",
+    "envs.spec",
+    "envs.straggler_presets",
+    "envs.view",
+}
 
 MAX_FILE, MAX_FUNCTION = 400, 60  # lines
 NUMPY_IN_CORE = {"inf", "nan", "int64", "uint64", "float64", "float32"}

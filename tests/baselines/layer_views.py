@@ -7,10 +7,13 @@ from types import SimpleNamespace
 import numpy as np
 
 from baselines import BASELINES
-from baselines.hosts import Hosted
+from baselines.hosts import Freezing, Hosted
 from envs.scheduler import Decision
 
-EVERY_POLICY = [f"{name}:elastic-srtf" if issubclass(cls, Hosted) else name for name, cls in BASELINES.items()]
+HOST = {True: "elastic-srtf", False: "fifo"}  # of what freezes layers, and of what chooses devices
+EVERY_POLICY = [
+    f"{name}:{HOST[issubclass(cls, Freezing)]}" if issubclass(cls, Hosted) else name for name, cls in BASELINES.items()
+]
 
 
 class Gives:

@@ -17,6 +17,7 @@ from traces.load import load_trace
 from traces.trace import make_trace
 
 RIGID = load_trace("synthetic-philly-dense?jobs=120,seed=5,mean_gap_s=60")
+FEW = RIGID.window(0, 40)
 # Narrow enough for the cluster: what an elastic job requests must fit.
 POLLUX = load_trace("synthetic-pollux?jobs=32,seed=3,mean_gap_s=240").jobs
 ELASTIC = make_trace("elastic", POLLUX[POLLUX["num_gpus"] <= 8])
@@ -30,14 +31,19 @@ CONFIGS = {
     "rounds": SimConfig(interval_s=300.0, checkpoint_s=100.0, durations="estimate"),
     "counts": SimConfig(compat="tiresias"),
     "restarts": SimConfig(rescale_cost="restart", interference=0.25, node_mtbf_s=40_000.0, checkpoint_s=300.0),
+    "stragglers": SimConfig(on_event=True, checkpoint_s=300.0, node_mtbf_s=40_000.0, stragglers="contention"),
     "learning": SimConfig(rescale_cost="afe", knowledge="online"),
 }
 ORDERING = SCENARIOS["rigid"].baselines
-WRAPPED = [text for text in EVERY_POLICY if ":" in text]
+WRAPPED = [text for text in EVERY_POLICY if text.endswith(":elastic-srtf")]
+PLACED = [text for text in EVERY_POLICY if text.endswith(":fifo")]
 LAYERED = make_trace("layered", ELASTIC.jobs.assign(freezing=np.where(np.arange(len(ELASTIC)) % 3, "egeria", "")))
 CASES = [(name, RIGID, config) for name in ORDERING for config in ("events", "rounds", "counts")]
 CASES += [(name, MIXED, config) for name in SCENARIOS["elastic"].baselines for config in ("restarts", "learning")]
 CASES += [("max-min", MIXED, config) for config in ("restarts", "learning")]
+# With backup workers jobs hold more than they request.
+CASES += [(text, FEW, "stragglers") for text in (*PLACED, "psr:srtf") if not text.startswith("backup")]
+CASES += [("reactive:elastic-srtf", MIXED, "stragglers")]
 CASES += [(text, LAYERED, "layers") for text in (*WRAPPED, "icefrog:pollux", "safe-front:optimus")]
 
 
@@ -105,6 +111,9 @@ def test_layers_are_frozen_and_no_job_ends_with_too_much_unconverged(case):
 def test_seeds_matter_only_to_those_who_say_so(name):
     trace, config = (RIGID, CONFIGS["events"]) if name in ORDERING else (ELASTIC, SimConfig())
     trace = LAYERED if name in WRAPPED else trace
+    if name in PLACED:
+        sync = "backup" if name.startswith("backup") else "synchronous"
+        trace, config = FEW, dataclasses.replace(CONFIGS["stragglers"], node_mtbf_s=0.0, sync=sync)
     same = run(name, trace, config, seed=1).jobs.equals(run(name, trace, config, seed=2).jobs)
     assert same != uses_seed(prepare(build(name), trace.jobs), config)
 

@@ -1,4 +1,4 @@
-"""What schedulers around a host share: to whom they give depths, and that without layers they are their host."""
+"""What schedulers share that freeze layers around a host: whose depths they set, and that else they are their host."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from baselines import BASELINES
 from baselines.afs import Afs
 from baselines.elastic_srtf import ElasticSrtf
 from baselines.freeze_traps import AlwaysMax
-from baselines.hosts import Hosted, find_grants
+from baselines.hosts import Freezing, find_grants
 from baselines.max_min import MaxMin
 from baselines.optimus import Optimus
 from baselines.policy import prepare
@@ -22,7 +22,7 @@ from tests.baselines.layer_views import Gives, depths, layer_view
 from traces.load import load_trace
 from traces.trace import make_trace
 
-WRAPPERS = [cls for cls in BASELINES.values() if issubclass(cls, Hosted)]
+WRAPPERS = [cls for cls in BASELINES.values() if issubclass(cls, Freezing)]
 JOBS = load_trace("synthetic-pollux?jobs=14,seed=4,mean_gap_s=200").jobs
 TRACE = make_trace("plain", JOBS[JOBS["num_gpus"] <= 8])
 HOSTS = [Pollux(generations=3, population=6), ElasticSrtf(), Optimus(), Afs(), MaxMin()]
