@@ -24,6 +24,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 
 from baselines.parameters import PolicyError
 from baselines.policy import AnyPolicy, is_published, make_policy, oracle_use, prepare, uses_seed
+from envs.applying import SimulatorError
 from envs.engine import Engine, EngineError, run_tasks
 from envs.evaluation import Evaluation, make_folder, write_evaluation
 from envs.jit import COMPILING, is_compiled
@@ -34,7 +35,7 @@ from envs.results import Outcome, Policy
 from envs.rollout import Policy as LearnedPolicy
 from envs.rollout import rollout
 from envs.scheduler import ListScheduler, Scheduler
-from envs.simulate import SimulatorError, simulate
+from envs.simulate import simulate
 from envs.spec import ClusterSpec, Scenario, SimConfig, SpecError, find_scenario
 from envs.timeline import make_timeline
 from traces.command_line import UsageError, parse_arguments, run

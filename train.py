@@ -27,10 +27,11 @@ from agents.config import TrainConfig, TrainError
 from agents.trainer import Run, Trained, train
 from agents.validation import WORDS, Validator, judge, measure_of
 from baselines.policy import make_baseline, prepare
+from envs.applying import SimulatorError
 from envs.jit import COMPILING, is_compiled
 from envs.scheduler import ListScheduler
 from envs.settings import EnvSettings
-from envs.simulate import SimulatorError, simulate
+from envs.simulate import simulate
 from envs.spec import SCENARIOS, Scenario, SimConfig, SpecError, find_scenario
 from traces.command_line import parse_arguments, run
 from traces.load import load_trace

@@ -22,8 +22,9 @@ from baselines.hosts import Hosted
 from baselines.policy import prepare
 from benchmarks.elastic_replay import measure_fits, replay_elastic
 from benchmarks.measure import Figures, console, measure, peak_memory_mb, print_figures, table
+from envs.applying import SimulatorError
 from envs.scheduler import ListScheduler
-from envs.simulate import SimulatorError, simulate, simulate_windows
+from envs.simulate import simulate, simulate_windows
 from envs.spec import SCENARIOS, ClusterSpec, SpecError
 from envs.workload import make_workload
 from traces.command_line import UsageError, parse_arguments, run

@@ -15,6 +15,7 @@ import pandas as pd
 
 from envs.actions import COMMIT, num_actions
 from envs.allocator import allocate, make_scratch
+from envs.applying import SimulatorError
 from envs.commit import commit
 from envs.episode import (
     COMMITTED,
@@ -36,7 +37,7 @@ from envs.layout import LOG_DTYPE, LOG_FULL, OK, RECORD_STATUS, make_state, reco
 from envs.objectives import terminal_reward
 from envs.order import Key, ListOrder, set_order
 from envs.settings import MAX_LOG_WEIGHT, EnvSettings
-from envs.simulate import SimulatorError, job_frame
+from envs.simulate import job_frame
 from envs.spec import SpecError
 from envs.tables import plain
 from envs.workload import empty_results, set_inference

@@ -11,21 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from envs.commit import commit
-from envs.decide import (
-    ACCEPTED,
-    DECISION_RULES,
-    apply_counts,
-    apply_placement,
-    check_counts,
-    check_placement,
-    note_depths,
-    note_syncs,
-)
+from envs.applying import SimulatorError, apply_decision
 from envs.dynamics import FINISHED, PASS_DUE, advance, start_window
 from envs.layout import (
-    BACKUP,
-    FREE,
     JOB_STATUS,
     LOG_DTYPE,
     LOG_FULL,
@@ -33,7 +21,6 @@ from envs.layout import (
     POD_STATES,
     SLOTS_FULL,
     STALLED,
-    SYNC_MODES,
     UNMEASURED,
     grow_slots,
     make_state,
@@ -41,10 +28,11 @@ from envs.layout import (
 from envs.list_run import run_list, run_windows
 from envs.metrics import JOB_COLUMNS, compute_metrics
 from envs.order import Key, ListOrder, set_order
-from envs.scheduler import Decision, ListScheduler, Scheduler
+from envs.scheduler import ListScheduler, Scheduler
 from envs.spec import SCENARIOS, ClusterSpec, SimConfig
 from envs.tables import plain
-from envs.view import ClusterView, held_by_node
+from envs.trials import held_by_node
+from envs.view import ClusterView
 from envs.workload import Profiles, empty_results, make_workload, set_inference
 from traces.trace import Trace
 
@@ -54,10 +42,6 @@ IDLE_PASSES = (
 )
 CHUNK = 4096  # passes between looks at the keyboard and the progress bar
 Progress = Callable[[int, int], None]
-
-
-class SimulatorError(RuntimeError):
-    """The simulation cannot go on; the message names time, job and reason."""
 
 
 @dataclass(frozen=True)
@@ -312,93 +296,6 @@ def _run_external(run: Run, scheduler: Scheduler, progress: Progress | None) -> 
             run.raise_stalled(scheduler.name)
         if progress is not None and len(decisions) % 64 == 0:
             progress(run.finished_jobs(), len(run.trace))
-
-
-def apply_decision(run: Run, decision: Decision, scheduler: str) -> bool:
-    """Check a decision, apply it and end the pass; whether it changed anything.
-
-    On a broken rule raises SimulatorError and changes nothing.
-    """
-    s = run.states[0]
-    if not isinstance(decision, Decision):
-        raise SimulatorError(f"scheduler {scheduler} answered {decision!r}, expected a Decision")
-    gpus = _whole_numbers(decision.gpus, (int(s.num_slots),), "gpus", scheduler)
-    backup = run.states.copy() if run.may_fail else None
-    rule, slot = check_counts(s, gpus)
-    if rule == ACCEPTED and decision.placement is None:
-        # Rigid jobs are placed widest first, elastic ones narrowest first, from the end.
-        first = s.job_id[: len(gpus)] if decision.rank is None else decision.rank
-        tie = np.where(s.klass[: len(gpus)] < 0, first, -first)
-        by_size = np.lexsort((tie, -gpus))
-        rule, slot = apply_counts(s, run.tables, gpus, by_size, decision.waits, run.log)
-    elif rule == ACCEPTED:
-        placement = _whole_numbers(decision.placement, (len(gpus), int(s.num_nodes)), "placement", scheduler)
-        wanted = np.full(len(gpus), -1) if decision.devices is None else decision.devices
-        devices = _whole_numbers(wanted, (len(gpus),), "devices", scheduler)
-        if (devices >= s.num_gpus).any():
-            raise SimulatorError(f"scheduler {scheduler}: devices names {devices.max()}, there are {s.num_gpus}")
-        rule, slot = check_placement(s, gpus, placement)
-        if rule == ACCEPTED:
-            order = np.argsort(s.job_id[: len(gpus)], kind="stable")
-            rule, slot = apply_placement(s, gpus, placement, devices, order, run.log)
-    if rule != ACCEPTED:
-        if backup is not None:
-            run.states[:] = backup
-        job = run.trace.jobs["job_id"].iloc[int(s.job_id[slot])] if s.job_id[slot] >= 0 else f"in slot {slot}"
-        raise SimulatorError(
-            f"scheduler {scheduler} at {s.now:g} s, job {job} ({gpus[slot]} GPUs): {DECISION_RULES[rule]}"
-        )
-    if decision.depth is not None:
-        set_depths(run, decision.depth, scheduler)
-    if decision.sync is not None:
-        set_syncs(run, decision.sync, scheduler)
-    changed = bool(commit(s, run.tables, run.log))
-    if s.status == UNMEASURED:
-        run.resolve_stop(scheduler)
-    return changed
-
-
-def set_depths(run: Run, depth: Any, scheduler: str) -> None:
-    """Note the depths (J,) of a decision, to be booked at the end of the pass; -1: the job keeps its own."""
-    s = run.states[0]
-    wanted = _whole_numbers(depth, (int(s.num_slots),), "depth", scheduler)
-    for slot in np.flatnonzero(wanted >= 0):
-        if s.job_id[slot] < 0 or s.phase[slot] == FREE:
-            raise SimulatorError(f"scheduler {scheduler} at {s.now:g} s: depth names slot {slot}, which holds no job")
-        if wanted[slot] > (s.max_depth[slot] if s.layered and s.modules[slot] else 0):
-            job = run.trace.jobs["job_id"].iloc[int(s.job_id[slot])]
-            raise SimulatorError(
-                f"scheduler {scheduler} at {s.now:g} s, job {job}: depth {wanted[slot]} is more than its layers allow"
-            )
-    note_depths(s, wanted)
-
-
-def set_syncs(run: Run, sync: Any, scheduler: str) -> None:
-    """Note the modes (J,) of a decision, to be booked at the end of the pass; -1: the job keeps its own."""
-    s = run.states[0]
-    wanted = _whole_numbers(sync, (int(s.num_slots),), "sync", scheduler)
-    if not s.straggles and (wanted >= 0).any():
-        raise SimulatorError(f"scheduler {scheduler}: sync must be -1, since no worker straggles (sim.stragglers none)")
-    for slot in np.flatnonzero(wanted >= 0):
-        if s.job_id[slot] < 0 or s.phase[slot] == FREE:
-            raise SimulatorError(f"scheduler {scheduler} at {s.now:g} s: sync names slot {slot}, which holds no job")
-        if wanted[slot] >= len(SYNC_MODES) or (wanted[slot] != s.sync[slot] and BACKUP in (wanted[slot], s.sync[slot])):
-            job = run.trace.jobs["job_id"].iloc[int(s.job_id[slot])]
-            raise SimulatorError(
-                f"scheduler {scheduler} at {s.now:g} s, job {job}: sync {wanted[slot]} is no mode that it may change to"
-            )
-    note_syncs(s, wanted)
-
-
-def _whole_numbers(values: Any, shape: tuple[int, ...], name: str, scheduler: str) -> npt.NDArray[np.int64]:
-    """``values`` as an int64 array of ``shape``; SimulatorError if they are anything else."""
-    array = np.asarray(values)
-    if array.shape != shape:
-        expected = "(" + ", ".join(str(n) for n in shape) + ("," if len(shape) == 1 else "") + ")"
-        raise SimulatorError(f"scheduler {scheduler}: {name} has shape {array.shape}, expected {expected}")
-    if array.dtype.kind not in "iub" and not (array.dtype.kind == "f" and (array == np.floor(array)).all()):
-        raise SimulatorError(f"scheduler {scheduler}: {name} must be whole numbers")
-    return array.astype(np.int64)
 
 
 def job_frame(trace: Trace, results: npt.NDArray[Any], table: npt.NDArray[Any]) -> pd.DataFrame:

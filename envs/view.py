@@ -12,21 +12,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from envs.evict_pass import evict_pass
 from envs.freezing import seen_front, seen_penalty
-from envs.layout import CONSOLIDATED, FREE, MAX_REPLICAS, RUNNING, WAITING
-from envs.list_pass import fill_pass
+from envs.layout import FREE, MAX_REPLICAS, RUNNING, WAITING
 from envs.online import write_goodput
-from envs.order import Key, ListOrder, set_key, set_order
+from envs.order import ListOrder
 from envs.scheduler import Decision
 from envs.spec import ClusterSpec, SimConfig
 from envs.straggler_view import StragglerView
 from envs.tables import FITTED_SHAPES
+from envs.trials import held_by_node, rank_slots, try_list
 from envs.workload import Workload
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
-NO_LOG = np.zeros(0, np.dtype([("gpu", "i8"), ("job", "i8"), ("start", "f8"), ("end", "f8")])).view(np.recarray)
 
 
 class ClusterView:
@@ -375,13 +373,7 @@ class ClusterView:
 
         Levels, and what else depends on the past, are those of the rule that the cluster runs by.
         """
-        trial = self._states[:1].copy().view(np.recarray)
-        set_order(trial, order)
-        s, used = trial[0], self.slots
-        for j in used:
-            set_key(s, j, int(order.key))
-        ranks: Ints = used[np.lexsort((s.job_id[used], s.key2[used], s.key1[used]))]
-        return ranks
+        return rank_slots(self._states, self.slots, order)
 
     def pack(self, slots: npt.ArrayLike, *, preempt: bool = False, backfill: bool = True) -> Decision:
         """The decision of a list scheduler that takes jobs in the order ``slots``.
@@ -390,38 +382,4 @@ class ClusterView:
         not named come last) and may be evicted by jobs before them. ``backfill``: go on behind a
         job that does not fit. Placement is consolidated unless ``preempt`` is off.
         """
-        trial = self._states[:1].copy().view(np.recarray)
-        s = trial[0]
-        order = np.asarray(slots, np.int64)
-        rest = [j for j in self.slots if self._s.phase[j] == RUNNING and j not in set(order.tolist())]
-        ranked = np.concatenate([order, np.asarray(rest, np.int64)])
-        s.order_key = Key.GIVEN
-        s.key2[ranked] = 0.0
-        s.key1[ranked] = np.arange(len(ranked))
-        waiting = [j for j in ranked if self._s.phase[j] == WAITING]
-        s.num_waiting = len(waiting)
-        s.waiting[: len(waiting)] = waiting
-        s.backfill = backfill
-        if preempt:
-            s.placement_rule = CONSOLIDATED
-            evict_pass(s, NO_LOG)
-        else:
-            fill_pass(s)
-        gpus = np.where(s.phase[: self.num_slots] == FREE, 0, s.gpus[: self.num_slots])
-        fraction = (gpus > 0) & (s.share[: self.num_slots] < 1000)
-        devices = np.where(fraction, s.first_gpu[: self.num_slots], -1)
-        return Decision(gpus.astype(np.int32), held_by_node(s), devices)
-
-
-def held_by_node(s: Any) -> npt.NDArray[np.int16]:
-    """(J, N) int16 [GPUs] held by each slot on each node; a fraction counts as 1."""
-    held = np.zeros((int(s.num_slots), int(s.num_nodes)), np.int16)
-    for j in np.flatnonzero((s.phase[: int(s.num_slots)] != FREE) & (s.gpus[: int(s.num_slots)] > 0)):
-        if s.share[j] < 1000:
-            held[j, s.gpu_node[s.first_gpu[j]]] = 1
-            continue
-        g = int(s.first_gpu[j])
-        while g >= 0:
-            held[j, s.gpu_node[g]] += 1
-            g = int(s.gpu_next[g])
-    return held
+        return try_list(self._states, self.slots, np.asarray(slots, np.int64), preempt, backfill)

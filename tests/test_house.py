@@ -96,7 +96,8 @@ def test_baselines_see_the_view_and_never_the_core(path):
 
 
 def test_only_the_core_and_searches_of_schedulers_are_compiled():
-    assert {path.parent.name for path in CORE} == {"envs", "baselines"}
+    burn_in = ROOT / "docs" / "straggler_burn_in.py"  # reads the record as the core does
+    assert {path.parent.name for path in CORE if path != burn_in} == {"envs", "baselines"}
 
 
 @pytest.mark.parametrize("path", CORE, ids=name_of)

@@ -129,7 +129,7 @@ def _jct(find: Find, preset: str) -> Iterator[str]:
 def _shuffled(find: Find, preset: str) -> Iterator[str]:
     place, mixed, blind = Case(PLACING, preset), Case(SHUFFLED, preset), Case(PLACING, preset, UNSEEN)
     brought, fewer = gained(find, place, blind), gained(find, place, mixed)
-    lost = fewer.value / brought.value
+    lost = fewer.value / brought.value if brought.value else np.nan
     yield (
         f"What the probabilities bring psr's placement: {signed(brought, 'points')} of recovery against the same base "
         f"rate for all nodes, with which it recovers {share(recovered(find, blind))} by static speeds and measured "

@@ -10,7 +10,7 @@ from docs.validation_runs import Run
 from envs.spec import SimConfig
 
 CLUSTER, JOBS = "32x8", 224
-SEEDS, ABLATION_SEEDS, SWEEP_SEEDS = range(20), range(5), range(3)
+SEEDS, ABLATION_SEEDS, SWEEP_SEEDS = range(20), range(10), range(5)
 PRESETS = {"A": "shared", "B": "contention", "C": "dedicated"}
 STUDIED = ("A", "B")
 

@@ -139,7 +139,7 @@ def test_sensitive_neighbours_are_spared():
         {"gpus": 1, "held": (0, 1, 0), **CALM},
         {"gpus": 2, "kappa": (0.6, 0.0, 0.0), "comm": 0.99},  # it loads CPUs and hardly feels them
     ]
-    view = straggler_view(jobs, node_gpus=(4, 4, 4), load=[[0.7, 0.2], [0.7, 0.2], [0.7, 0.2]], p=0.001)
+    view = straggler_view(jobs, node_gpus=(4, 4, 4), load=[[0.7, 0.2], [0.7, 0.2], [0.7, 0.2]], p=0.05)
     assert decide(Psr(Fifo()), view)[2] != [2, 0, 0]
     assert decide(Psr(Fifo(), w_ext=0.0), view)[2] == [2, 0, 0], "else best fit"
 

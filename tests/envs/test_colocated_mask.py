@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from envs.actions import COMMIT, NUM_EDITS, Edit
+from envs.applying import SimulatorError
 from envs.env import ClusterEnv
 from envs.layout import FREE, POD_PROTECT, POD_SLEEP
-from envs.simulate import SimulatorError
 from envs.spec import SimConfig
 from tests.envs.colocated_support import (
     DROP,

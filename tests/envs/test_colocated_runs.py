@@ -19,7 +19,8 @@ from envs.order import Key, ListOrder
 from envs.rollout import rollout
 from envs.scheduler import Decision
 from envs.simulate import RunResult, inference_accounts, simulate
-from envs.view import ClusterView, held_by_node
+from envs.trials import held_by_node
+from envs.view import ClusterView
 from tests.envs.colocated_support import KEEP, cases, env_of, hand_env, service_action
 from tests.envs.core_support import External, Listed
 from tests.envs.env_support import PLAYERS, WHOLE, choose_idle, play

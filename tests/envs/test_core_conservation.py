@@ -11,12 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from envs.applying import SimulatorError, apply_decision
 from envs.dynamics import PASS_DUE
 from envs.layout import HOLDER_NONE
 from envs.list_run import list_pass, run_list
 from envs.order import Key, ListOrder
 from envs.scheduler import Decision
-from envs.simulate import Run, RunResult, SimulatorError, apply_decision, simulate
+from envs.simulate import Run, RunResult, simulate
 from envs.spec import ClusterSpec, SimConfig
 from envs.view import ClusterView
 from tests.envs.core_support import WHOLE, Listed, begin, check_record, finish, hand, next_pass

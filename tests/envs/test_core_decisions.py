@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from envs.applying import SimulatorError, apply_decision
 from envs.decide import DECISION_RULES
 from envs.order import Key, ListOrder
 from envs.scheduler import Decision
-from envs.simulate import Run, RunResult, SimulatorError, apply_decision, simulate
+from envs.simulate import Run, RunResult, simulate
 from envs.spec import ClusterSpec, SimConfig
 from envs.view import ClusterView
 from tests.envs.core_support import EVENTS, External, begin, check_record, hand, next_pass, spans

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from envs.applying import SimulatorError
 from envs.order import Key, ListOrder
 from envs.scheduler import Decision, Scheduler
-from envs.simulate import RunResult, SimulatorError, simulate
+from envs.simulate import RunResult, simulate
 from envs.spec import ClusterSpec, SimConfig
 from envs.view import ClusterView
 from tests.envs.core_support import EVENTS, FREE_PAUSE, External, Listed, hand, spans

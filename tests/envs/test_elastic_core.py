@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from envs.applying import SimulatorError, apply_decision
 from envs.dynamics import STOPPED
 from envs.layout import STALLED
 from envs.list_run import run_list
 from envs.order import Key, ListOrder
 from envs.scheduler import Decision
-from envs.simulate import SimulatorError, apply_decision
 from envs.spec import SimConfig
 from tests.envs.core_support import External, check_record, next_pass, spans
 from tests.envs.elastic_core_support import ARRIVAL, AT_EVENTS, EVERY_10, SPEED, column, jobs, linear, open_run, play

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from envs.applying import SimulatorError, apply_decision
 from envs.dynamics import PASS_DUE
 from envs.list_run import run_list
 from envs.order import Key, ListOrder
 from envs.rng import Purpose, uniform
 from envs.scheduler import Decision
-from envs.simulate import SimulatorError, apply_decision
 from envs.spec import SimConfig
 from tests.envs.core_support import check_record, next_pass, spans
 from tests.envs.elastic_core_support import ARRIVAL, EVERY_10, column, jobs, linear, open_run, play

@@ -20,6 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from envs.applying import apply_decision
 from envs.batch import MANUAL, SAME_STEP, Batch
 from envs.env import ClusterEnv
 from envs.layout import COMPLETED, RUNNING
@@ -27,7 +28,7 @@ from envs.metrics import JOB_COLUMNS
 from envs.order import Key, ListOrder
 from envs.scheduler import Decision
 from envs.settings import EnvSettings
-from envs.simulate import Run, apply_decision, simulate
+from envs.simulate import Run, simulate
 from envs.spec import SimConfig
 from envs.view import ClusterView
 from tests.envs.core_support import Listed, check_record, finish, finish_list, next_pass

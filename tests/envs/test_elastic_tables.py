@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from envs.applying import SimulatorError, apply_decision
 from envs.layout import MAX_REPLICAS
 from envs.order import Key, ListOrder
 from envs.reference import simulate_reference
 from envs.scheduler import Decision
 from envs.shapes import Shapes
-from envs.simulate import SimulatorError, apply_decision
 from envs.spec import ClusterSpec, SimConfig
 from envs.tables import FITTED_SHAPES, NECKLACES, pair_place
 from envs.workload import Workload, make_workload

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from envs.applying import apply_decision
 from envs.online_fit import SCRATCH_ROWS, fit, predict
 from envs.scheduler import Decision
-from envs.simulate import Run, apply_decision
+from envs.simulate import Run
 from envs.spec import SimConfig
 from envs.view import ClusterView
 from tests.envs.core_support import next_pass

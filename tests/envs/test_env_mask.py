@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from envs.actions import COMMIT, EDITS, NUM_EDITS, Edit
+from envs.applying import SimulatorError
 from envs.env import ClusterEnv
 from envs.layout import FREE, RUNNING
-from envs.simulate import SimulatorError
 from envs.spec import ClusterSpec
 from tests.envs.core_support import hand
 from tests.envs.env_support import (

@@ -25,8 +25,9 @@ from envs.scheduler import Decision
 from envs.settings import EnvSettings
 from envs.simulate import simulate
 from envs.spec import SCENARIOS, ClusterSpec, SpecError
+from envs.trials import held_by_node
 from envs.vector_env import ClusterVectorEnv
-from envs.view import ClusterView, held_by_node
+from envs.view import ClusterView
 from tests.envs.core_support import External
 from tests.envs.elastic_env_support import EXACT, LESS, MORE, commit, edit
 from tests.envs.env_support import play, random_actions, state_bytes

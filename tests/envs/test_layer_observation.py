@@ -15,7 +15,8 @@ from envs.freezing import EDGES, STOPPED_AT
 from envs.layout import FRONT_NOISE
 from envs.observe import fill_observation
 from envs.rng import Purpose, uniform
-from envs.view import ClusterView, held_by_node
+from envs.trials import held_by_node
+from envs.view import ClusterView
 from tests.envs.elastic_env_support import LESS, MORE, commit, edit
 from tests.envs.layer_env_support import (
     COLUMNS,

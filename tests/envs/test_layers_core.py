@@ -13,12 +13,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from envs.applying import SimulatorError
 from envs.order import Key, ListOrder
 from envs.reference import LAYER_OUTPUT, simulate_reference
 from envs.reference_decisions import Seen
 from envs.rng import Purpose, uniform
 from envs.scheduler import Decision
-from envs.simulate import SimulatorError, simulate
+from envs.simulate import simulate
 from envs.spec import ClusterSpec, SimConfig
 from envs.view import ClusterView
 from tests.envs.core_support import External, Listed
