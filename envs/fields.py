@@ -225,7 +225,7 @@ FIELDS: tuple[Field, ...] = (
     Field("candidate_at", "f8", "C", "s", "when that is"),
     Field("severity", "f8", "C", "", "how many times slower it is; 1: normal"),
     Field("onset", "f8", "C", "s", "when it last became slow"),
-    Field("hot", "i1", "B", "", "1: the background of a kind is hot at a node"),
+    Field("hot", "i8", "B", "", "1: the background of a kind is hot at a node"),
     Field("hot_epoch", "i8", "B", "", "number of its epoch"),
     Field("hot_until", "f8", "B", "s", "when that ends"),
     Field("gpu_speed", "f8", "DQ", "", "static slowness of each device for each class of jobs; 1: usual"),

@@ -94,7 +94,7 @@ def draw_means(means: dict[str, Estimate], title: str, colours: dict[str, str]) 
 
 def draw_cdf(jcts: dict[str, Floats], colours: dict[str, str]) -> Figure:
     """Share of completed jobs with a jct of at most x, one curve a policy; a jct of 0 is drawn at the left edge."""
-    figure, axes = _blank(width=8, height=4.6)
+    figure, axes = _blank(width=8, height=max(4.6, 0.5 + 0.24 * len(jcts)))  # room for the legend
     everything = np.concatenate(list(jcts.values()))
     positive = everything[everything > 0]
     if positive.size == 0:

@@ -105,12 +105,12 @@ def test_view_shows_the_state_and_cannot_be_written() -> None:
     seen = []
 
     def look(view: ClusterView) -> Decision:
-        names = [n for n, v in vars(type(view)).items() if isinstance(v, property)]
+        names = [n for n, v in vars(type(view)).items() if isinstance(v, property) and n != "stragglers"]
         state = view._states.tobytes()
         for name in names:
             column = getattr(view, name)
             if isinstance(column, np.ndarray):
-                assert column.shape[0] in (view.num_slots, len(view.node_gpus), len(view.slots))
+                assert column.shape[0] in (view.num_slots, len(view.node_gpus), len(view.slots), view.cluster.num_gpus)
                 if column.flags.writeable:
                     column[...] = 0
                 else:

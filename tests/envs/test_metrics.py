@@ -114,7 +114,8 @@ EXPECTED_OF_TASKS = {
 }
 NO_TASKS = dict.fromkeys(EXPECTED_OF_TASKS, np.nan)
 LACKS = {"mean_residual": 0.2, "max_residual": 0.3}  # of jobs with layers that completed
-NO_LACKS = dict.fromkeys(LACKS, np.nan)
+STRAGGLING = ("straggler_loss", "straggling_share")  # nothing straggles here
+NO_LACKS = dict.fromkeys([*LACKS, *STRAGGLING], np.nan)
 
 
 def test_hand_worked_run():

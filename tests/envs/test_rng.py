@@ -49,7 +49,8 @@ def test_every_argument_counts() -> None:
 
 def test_purposes_keep_their_numbers() -> None:
     names = ["ORDER", "PLACEMENT", "ESTIMATE", "WINDOW", "FAILURE", "FREEZING", "FRONT"]
-    assert [(p.name, p.value) for p in Purpose] == list(zip(names, range(7), strict=True))
+    names += ["STRAGGLER", "BACKGROUND", "VARIABILITY", "SIGHT", "DETECTION"]
+    assert [(p.name, p.value) for p in Purpose] == list(zip(names, range(12), strict=True))
 
 
 def test_uniform_is_uniform() -> None:
