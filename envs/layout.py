@@ -183,7 +183,7 @@ def state_dtype(
         "PK": (2, 2, len(KNOTS) if straggles else 1),
         "NO": (straggling, 2),
         "DQ": (straggling * DEVICES_PER_NODE, len(SPEED_CLASSES)),
-        "JR": (slots if layered else 1, LAYER_COLUMNS),
+        "JR": (slots if layered else 1, LAYER_COLUMNS + LAYER_COLUMNS % 2),  # even: no padding, which copies skip
         "S": (SCRATCH_ROWS + points[1], PARAMETERS),
     }
     return record_dtype([(f.name, f.dtype, sizes[f.shape]) if f.shape else (f.name, f.dtype) for f in FIELDS], True)

@@ -7,6 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from envs.layout import state_dtype
+
 ROOT = Path(__file__).resolve().parents[2]
 FITS = """
 import sys
@@ -35,3 +39,10 @@ def test_records_compiled_by_two_processes_are_told_apart(tmp_path: Path) -> Non
     assert fits(tmp_path, "online") == ["online", "True"]
     assert fits(tmp_path, "profile", "online") == ["profile", "True", "online", "True"]
     assert fits(tmp_path, "online", "profile") == ["online", "True", "profile", "True"]
+
+
+@pytest.mark.parametrize("extras", [(), (True,), (False, True), (False, False, True), (True, True, True)])
+def test_records_have_no_padding(extras):
+    """Copies do not copy it, and snapshots, which are compared byte by byte, would differ."""
+    dtype = state_dtype(64, 16, *extras)
+    assert sum(dtype.fields[name][0].itemsize for name in dtype.names) == dtype.itemsize
