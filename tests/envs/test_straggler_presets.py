@@ -127,7 +127,9 @@ def test_what_straggles_does_not_depend_on_the_scheduler_where_load_does_not_cou
         "duration_s": [*rng.uniform(2_000, 20_000, 29), 50_000.0],  # so that neither run ends before
     }
     trace = make_trace("jobs", columns)
-    config = SimConfig(interval_s=0.0, on_event=True, stragglers="contention", straggler_load=False, straggler_rate=40.0)
+    config = SimConfig(
+        interval_s=0.0, on_event=True, stragglers="contention", straggler_load=False, straggler_rate=40.0
+    )
     seen = []
     for order in (FIFO, ListOrder(Key.REMAINING, preemptive=True, backfill=True)):
         run = Run(trace, ClusterSpec.parse("4x4"), config, 7)
