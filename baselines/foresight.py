@@ -32,11 +32,10 @@ import numpy as np
 
 from baselines.room import Bools, Floats, Ints, Room
 from envs.rng import Purpose, uniform
-from envs.straggler_presets import CALM, CPU_DEMAND, HOT, NET_DEMAND, THETA, WIDTH, Cause
+from envs.straggler_presets import CALM, CPU_DEMAND, HORIZONS_S, HOT, NET_DEMAND, THETA, TURN_S, WIDTH, Cause
 from envs.view import ClusterView
 
-TURN_S = 300.0
-HORIZONS = np.array([10.0, 60.0])  # [min]
+HORIZONS = np.array(HORIZONS_S) / 60.0  # [min]
 SURE = 1.0 - 1e-6
 LEAST_LEFT_S = 600.0  # time left of a job of which nothing is known
 LEAST_HAZARD = 1e-3  # an hour: where so little straggles nothing can be told
@@ -77,8 +76,7 @@ class Foresight:
 
     def _seen_intensity(self, room: Room, p: Floats) -> Floats:
         """(2,) by cause: how often nodes straggle by ``p`` (N, 2) within an hour, over how often they should."""
-        usual, _ = self._onsets(room, np.zeros((1, len(p))), np.zeros((1, len(p))))
-        should = 1.0 - np.exp(-60.0 * np.stack([usual[0][0], usual[1][0]], axis=1))
+        should = 1.0 - np.exp(-60.0 * np.stack(self._onsets(room, 2), axis=1))
         hazard = -np.log1p(-np.stack([p.mean(axis=0), should.mean(axis=0)]))
         ratio: Floats = (hazard[0] + LEAST_HAZARD) / (hazard[1] + LEAST_HAZARD)
         return np.minimum(ratio, MOST_INTENSITY)
@@ -135,21 +133,20 @@ class Foresight:
 
     def _extra(self, room: Room, cpu: Floats, net: Floats, several: Bools) -> tuple[Floats, Floats]:
         """(C, N) hazards [1/min] of CPUs and links that demands (C, N) add."""
-        before, after = self._onsets(room, cpu, net)
+        before, after = self._onsets(room, 2), self._onsets(room, 1, cpu, net)
         more = [np.maximum(0.0, after[c] - before[c]) * self._intensity[c] for c in range(2)]
         return more[0], np.where(several[:, None], more[1], 0.0)
 
-    def _onsets(self, room: Room, cpu: Floats, net: Floats) -> tuple[tuple[Floats, Floats], tuple[Floats, Floats]]:
-        """(C, N) hazards [1/min] of CPUs and of links by the preset: now, and with another job of demands (C, N)."""
-        background, demand = self._background, self._demand(room)
-        load = background + demand
-        hot = background[:, 0] > (HOT + CALM) / 2
-        tenants = (room.rows > 0).sum(axis=0) + hot + (self._view.node_pods > 0)
+    def _onsets(self, room: Room, tenants: int, cpu: Floats | float = 0.0, net: Floats | float = 0.0) -> list[Floats]:
+        """Hazards [1/min] of CPUs and of links by the preset where demands (C, N) come on top; both (N,) or (C, N).
+
+        That of CPUs is 0 where there are fewer than ``tenants`` already.
+        """
+        load = self._background + self._demand(room)
+        hot = self._background[:, 0] > (HOT + CALM) / 2
+        shared = (room.rows > 0).sum(axis=0) + hot + (self._view.node_pods > 0) >= tenants
         causes = self._preset.causes
-        shared = [np.where(tenants >= 2, onset_rate(causes[0], load[:, 0] + 0.0 * cpu), 0.0)]
-        shared.append(np.where(tenants >= 1, onset_rate(causes[0], load[:, 0] + cpu), 0.0))
-        links = [onset_rate(causes[1], load[:, 1] + demand) for demand in (0.0 * net, net)]
-        return (shared[0], links[0]), (shared[1], links[1])
+        return [np.where(shared, onset_rate(causes[0], load[:, 0] + cpu), 0.0), onset_rate(causes[1], load[:, 1] + net)]
 
     def _harm(self, room: Room, extra: tuple[Floats, Floats]) -> Floats:
         """(C, N) excess of iterations of all jobs at each node that ``extra`` hazards (C, N) cause, over an hour."""

@@ -15,8 +15,8 @@ from envs.order import Key, ListOrder, set_order
 from envs.simulate import Run
 from envs.spec import ClusterSpec, SimConfig
 from envs.straggler_odds import GRACE_S
-from envs.straggler_presets import GPU, NET
-from envs.straggler_sight import COMPUTE, HORIZONS_S, NETWORK, TURN_S, look
+from envs.straggler_presets import GPU, HORIZONS_S, NET, TURN_S
+from envs.straggler_sight import COMPUTE, NETWORK, look
 from traces.synthetic_stragglers import synthesise_stragglers
 
 Floats = npt.NDArray[np.float64]

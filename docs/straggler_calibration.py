@@ -20,7 +20,8 @@ import tyro
 from docs.straggler_burn_in import burn_in
 from envs.spec import SimConfig
 from envs.straggler_calibration import COUNT_STEP, COUNTED, KNOTS, MOST_LOGIT, TABLE, forecast, logit_of
-from envs.straggler_sight import CAUSES, HORIZONS_S
+from envs.straggler_presets import HORIZONS_S
+from envs.straggler_sight import CAUSES
 
 Floats = npt.NDArray[np.float64]
 SIGMAS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0)

@@ -15,8 +15,7 @@ from envs.decide import (
     apply_placement,
     check_counts,
     check_placement,
-    note_depths,
-    note_syncs,
+    note_wishes,
 )
 from envs.layout import BACKUP, FREE, SYNC_MODES, UNMEASURED
 from envs.scheduler import Decision
@@ -76,33 +75,42 @@ def apply_decision(run: Run, decision: Decision, scheduler: str) -> bool:
 def set_depths(run: Run, depth: Any, scheduler: str) -> None:
     """Note the depths (J,) of a decision, to be booked at the end of the pass; -1: the job keeps its own."""
     s = run.states[0]
-    wanted = _whole_numbers(depth, (int(s.num_slots),), "depth", scheduler)
+    wanted = _wishes(run, depth, "depth", scheduler)
     for slot in np.flatnonzero(wanted >= 0):
-        if s.job_id[slot] < 0 or s.phase[slot] == FREE:
-            raise SimulatorError(f"scheduler {scheduler} at {s.now:g} s: depth names slot {slot}, which holds no job")
         if wanted[slot] > (s.max_depth[slot] if s.layered and s.modules[slot] else 0):
-            job = run.trace.jobs["job_id"].iloc[int(s.job_id[slot])]
-            raise SimulatorError(
-                f"scheduler {scheduler} at {s.now:g} s, job {job}: depth {wanted[slot]} is more than its layers allow"
-            )
-    note_depths(s, wanted)
+            raise SimulatorError(f"{_where(run, slot, scheduler)}: depth {wanted[slot]} is more than its layers allow")
+    note_wishes(s, wanted, s.depth, s.next_depth)
 
 
 def set_syncs(run: Run, sync: Any, scheduler: str) -> None:
     """Note the modes (J,) of a decision, to be booked at the end of the pass; -1: the job keeps its own."""
     s = run.states[0]
-    wanted = _whole_numbers(sync, (int(s.num_slots),), "sync", scheduler)
+    wanted = _wishes(run, sync, "sync", scheduler)
     if not s.straggles and (wanted >= 0).any():
         raise SimulatorError(f"scheduler {scheduler}: sync must be -1, since no worker straggles (sim.stragglers none)")
     for slot in np.flatnonzero(wanted >= 0):
-        if s.job_id[slot] < 0 or s.phase[slot] == FREE:
-            raise SimulatorError(f"scheduler {scheduler} at {s.now:g} s: sync names slot {slot}, which holds no job")
-        if wanted[slot] >= len(SYNC_MODES) or (wanted[slot] != s.sync[slot] and BACKUP in (wanted[slot], s.sync[slot])):
-            job = run.trace.jobs["job_id"].iloc[int(s.job_id[slot])]
+        changes_backup = wanted[slot] != s.sync[slot] and BACKUP in (wanted[slot], s.sync[slot])
+        if wanted[slot] >= len(SYNC_MODES) or changes_backup:
             raise SimulatorError(
-                f"scheduler {scheduler} at {s.now:g} s, job {job}: sync {wanted[slot]} is no mode that it may change to"
+                f"{_where(run, slot, scheduler)}: sync {wanted[slot]} is no mode that it may change to"
             )
-    note_syncs(s, wanted)
+    note_wishes(s, wanted, s.sync, s.next_sync)
+
+
+def _wishes(run: Run, values: Any, name: str, scheduler: str) -> npt.NDArray[np.int64]:
+    """(J,) what a decision says of each slot; SimulatorError if it says something of one that holds no job."""
+    s = run.states[0]
+    wanted = _whole_numbers(values, (int(s.num_slots),), name, scheduler)
+    for slot in np.flatnonzero(wanted >= 0):
+        if s.job_id[slot] < 0 or s.phase[slot] == FREE:
+            raise SimulatorError(f"scheduler {scheduler} at {s.now:g} s: {name} names slot {slot}, which holds no job")
+    return wanted
+
+
+def _where(run: Run, slot: int | np.integer[Any], scheduler: str) -> str:
+    """Scheduler, time and job that an error is about."""
+    s = run.states[0]
+    return f"scheduler {scheduler} at {s.now:g} s, job {run.trace.jobs['job_id'].iloc[int(s.job_id[slot])]}"
 
 
 def _whole_numbers(values: Any, shape: tuple[int, ...], name: str, scheduler: str) -> npt.NDArray[np.int64]:

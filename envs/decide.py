@@ -180,22 +180,11 @@ def take_given_share(s, j, g):
 
 
 @jit
-def note_depths(s, depth):
-    """Note the depths (J,) that jobs are to have from the end of the pass on; -1: a job keeps its own."""
+def note_wishes(s, wished, present, following):
+    """Note what slots (J,) are to have from the end of the pass on, depth or mode; -1: a job keeps its ``present``."""
     for j in range(s.num_slots):
         if s.phase[j] == FREE:
             continue
-        s.next_depth[j] = depth[j] if depth[j] >= 0 and s.gpus[j] > 0 else s.depth[j]
-        if s.next_depth[j] != s.depth[j]:
-            touch(s, j)
-
-
-@jit
-def note_syncs(s, sync):
-    """Note how the workers of jobs are to wait for each other from the end of the pass on; -1: a job keeps its mode."""
-    for j in range(s.num_slots):
-        if s.phase[j] == FREE:
-            continue
-        s.next_sync[j] = sync[j] if sync[j] >= 0 and s.gpus[j] > 0 else s.sync[j]
-        if s.next_sync[j] != s.sync[j]:
+        following[j] = wished[j] if wished[j] >= 0 and s.gpus[j] > 0 else present[j]
+        if following[j] != present[j]:
             touch(s, j)

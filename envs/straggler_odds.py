@@ -1,4 +1,4 @@
-"""How likely straggling is, and how long it goes on: the formulas behind what is seen of it, without any state.
+"""How likely straggling is, and that it goes on: the formulas behind what is seen of it, without any state.
 
 shared/design/stragglers.md, section 3.5. Episodes last D: lognormal or exponential, cut to SHORTEST_S .. LONGEST_S
 (docs/design/005-stragglers.md, section 2). A component that is normal now becomes slow at a constant rate.
@@ -36,26 +36,6 @@ def survival(age: float, mean: float, log_sd: float, exponential: bool) -> float
 
 
 @jit
-def uncut_mean_after(age: float, mean: float, log_sd: float, exponential: bool) -> float:
-    """Mean [s] of the part of an episode after ``age`` [s] > 0, were it not cut: the integral of uncut_survival()."""
-    longer = uncut_survival(age, mean, log_sd, exponential)
-    if exponential:
-        return mean * longer
-    by_length = 0.5 * math.erfc((math.log(age / mean) / log_sd - 0.5 * log_sd) / math.sqrt(2.0))
-    return mean * by_length - age * longer
-
-
-@jit
-def mean_residual(age: float, mean: float, log_sd: float, exponential: bool) -> float:
-    """r(a): mean time [s] that an episode of age ``age`` [s] goes on; 0 if none gets as old."""
-    if age >= LONGEST_S:
-        return 0.0
-    start = max(age, SHORTEST_S)
-    rest = uncut_mean_after(start, mean, log_sd, exponential) - uncut_mean_after(LONGEST_S, mean, log_sd, exponential)
-    return start - age + rest / survival(age, mean, log_sd, exponential)
-
-
-@jit
 def stay(age: float, mean: float, log_sd: float, exponential: bool) -> float:
     """Probability that what has been slow for ``age`` [s] is for another GRACE_S."""
     now = survival(age, mean, log_sd, exponential)
@@ -71,28 +51,13 @@ def occurrence(rate: float, staying: float, horizon: float) -> float:
     return 1.0 - (1.0 - staying) * math.exp(-rate * horizon)
 
 
-@jit
-def time_fraction(slow: bool, rate: float, mean_left: float, horizon: float) -> float:
-    """Share of the next ``horizon`` [s] that a component is expected to be slow, if its episodes were exponential.
-
-    ``rate`` [1/s] of onsets; ``mean_left`` [s] > 0: mean_residual() at its age if it is slow now, else at 0.
-    """
-    turnover = rate + 1.0 / mean_left
-    usual = rate / turnover
-    return usual + ((1.0 if slow else 0.0) - usual) * (1.0 - math.exp(-turnover * horizon)) / (turnover * horizon)
-
-
-@jit
-def expected_excess(fraction: float, kappa: float, excess: float) -> float:
-    """By what share an iteration is expected to take longer because of one component.
-
-    ``fraction``: time_fraction(); ``kappa``: how much the job feels it; ``excess``: its severity less 1 if it is slow
-    now, else the preset's mean.
-    """
-    return fraction * kappa * excess
-
-
 def placement_odds(p: npt.ArrayLike, placement: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """(...) probability that a node straggles of those that a placement (..., N) [GPUs] uses, given p (..., N)."""
-    spared = np.where(np.asarray(placement) > 0, 1.0 - np.asarray(p, np.float64), 1.0)
-    return np.asarray(1.0 - spared.prod(axis=-1))
+    """(..., H) probability that a placement (..., N) [GPUs] straggles within each horizon, given p (N, 2, H).
+
+    p: by node, cause (compute, network) and horizon, as if they were independent; a link counts where there are
+    several nodes.
+    """
+    used = np.asarray(placement) > 0
+    counts = np.stack([used, used & (used.sum(axis=-1, keepdims=True) > 1)], axis=-1)  # (..., N, 2)
+    spared = np.where(counts[..., None], 1.0 - np.asarray(p, np.float64), 1.0)
+    return np.asarray(1.0 - spared.prod(axis=(-3, -2)))

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+TURN_S = 300.0  # schedulers get new readings so often
+HORIZONS_S = (600.0, 3600.0)  # of the probabilities that they see
 CPU, NET, IO, GPU = range(4)
 KINDS = ("cpu", "net", "io", "gpu")
 HOT, CALM = 0.9, 0.2  # load of the background

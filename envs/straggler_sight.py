@@ -24,12 +24,10 @@ from envs.rng import Purpose, draw, stream, uniform
 from envs.straggler_calibration import KNOT_STEP, LEAST_P, MOST_LOGIT
 from envs.straggler_load import gauss, gpu_hazard_share, hazard_share, load_of
 from envs.straggler_odds import occurrence, stay
-from envs.straggler_presets import CPU, GPU, IO, NET
+from envs.straggler_presets import CPU, GPU, HORIZONS_S, IO, NET, TURN_S
 
 COMPUTE, NETWORK = 0, 1
 CAUSES = ("compute", "network")
-HORIZONS_S = (600.0, 3600.0)
-TURN_S = 300.0
 NOISE_KEPT = 0.5 ** (1 / 6)  # of the noise of probabilities, from turn to turn
 NOISE_NEW = math.sqrt(1.0 - NOISE_KEPT**2)
 LOST = 0.05  # of the readings of noisy probabilities

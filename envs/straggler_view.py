@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from envs.spec import SimConfig, SpecError
+from envs.straggler_odds import placement_odds
 from envs.straggler_presets import STRAGGLER_PRESETS, StragglerPreset
 from envs.straggler_sight import look, seen_slowdown, write_flags
 
@@ -48,6 +49,10 @@ class StragglerView:
     def p(self) -> Floats:
         """(N, 2, 2) probability that a node straggles for a cause within a horizon, by ``config.straggler_obs``."""
         return self._reading("seen_p")
+
+    def placement_p(self, placement: npt.ArrayLike) -> Floats:
+        """(..., 2) probability that a placement (..., N) [GPUs] straggles within each horizon, by ``p``."""
+        return placement_odds(self.p, placement)
 
     @property
     def load(self) -> Floats:
